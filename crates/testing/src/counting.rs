@@ -1,0 +1,63 @@
+//! An allocator that counts, to show that a path allocates nothing.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The system's allocator, counting allocations of the whole process.
+///
+/// ```
+/// use syncline_testing::CountingAllocator;
+///
+/// #[global_allocator]
+/// static ALLOCATOR: CountingAllocator = CountingAllocator::new();
+///
+/// let before = ALLOCATOR.allocations();
+/// drop(Box::new(1));
+/// assert!(ALLOCATOR.allocations() > before);
+/// ```
+#[derive(Debug, Default)]
+pub struct CountingAllocator {
+    allocations: AtomicU64,
+    bytes_live: AtomicU64,
+}
+
+impl CountingAllocator {
+    /// An allocator that has counted nothing yet.
+    pub const fn new() -> Self {
+        Self { allocations: AtomicU64::new(0), bytes_live: AtomicU64::new(0) }
+    }
+
+    /// Allocations and reallocations so far.
+    pub fn allocations(&self) -> u64 {
+        self.allocations.load(Ordering::Relaxed)
+    }
+
+    /// Bytes allocated and not freed.
+    pub fn bytes_live(&self) -> u64 {
+        self.bytes_live.load(Ordering::Relaxed)
+    }
+}
+
+// SAFETY: every call goes to the system's allocator as it came; only counters are touched beside it.
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        self.allocations.fetch_add(1, Ordering::Relaxed);
+        self.bytes_live.fetch_add(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        self.bytes_live.fetch_sub(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        self.allocations.fetch_add(1, Ordering::Relaxed);
+        self.bytes_live.fetch_add(size as u64, Ordering::Relaxed);
+        self.bytes_live.fetch_sub(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
