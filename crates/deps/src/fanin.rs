@@ -1,0 +1,97 @@
+//! The two bodies of dependency discovery: look up what a task waits for, then register what it does.
+//!
+//! Live submission, recording and offline replay all come through here; [`Submitter`](crate::Submitter) adds ids, scopes,
+//! merging and pruning on top.
+
+use std::ops::ControlFlow;
+
+use crate::{Arg, Edge, EdgeFlags, EdgeKinds, ScopeKind, SubmitError, TaskId, TensorMap};
+
+/// What dependency discovery needs to know of a task, borrowed from wherever it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DepInputs<'a> {
+    /// The tagged arguments, in the task's order.
+    pub args: &'a [Arg],
+    /// Explicit dependencies.
+    pub deps: &'a [TaskId],
+}
+
+/// Emits an edge for everything that a task with these inputs must come after.
+///
+/// Edges come as they are found: several may name one predecessor. `emit` may stop the walk. Nothing is registered,
+/// so that a task never finds itself. The only error is an argument that does not fit its buffer.
+///
+/// ```
+/// use std::ops::ControlFlow;
+/// use syncline_deps::*;
+///
+/// let mut map = TensorMap::new();
+/// let (buffer, view) = (BufferId(0), View::bytes_at(0, 64)?);
+/// map.add_buffer(buffer, 64)?;
+/// let write = DepInputs { args: &[Arg::inout(buffer, view)], deps: &[] };
+/// register_task_outputs(&write, TaskId::new(0, 0), &mut map, ScopeKind::Auto)?;
+///
+/// let read = DepInputs { args: &[Arg::input(buffer, view)], deps: &[] };
+/// let first = compute_task_fanin(&read, &mut map, ScopeKind::Auto, ControlFlow::Break)?;
+/// assert_eq!(first.break_value().unwrap().pred, TaskId::new(0, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn compute_task_fanin<B>(
+    inputs: &DepInputs<'_>,
+    map: &mut TensorMap,
+    scope: ScopeKind,
+    emit: impl FnMut(Edge) -> ControlFlow<B>,
+) -> Result<ControlFlow<B>, SubmitError> {
+    map.resolve(inputs.args)?;
+    Ok(fanin_of_resolved(inputs, map, scope, emit))
+}
+
+/// Registers what `task` does, for later tasks to find.
+///
+/// `task` must be newer than all tasks registered before, and must wait for all that [`compute_task_fanin`] emits for the
+/// same inputs: on that rests what is forgotten here. The accesses of a manual task are added beside all others.
+pub fn register_task_outputs(
+    inputs: &DepInputs<'_>,
+    task: TaskId,
+    map: &mut TensorMap,
+    scope: ScopeKind,
+) -> Result<(), SubmitError> {
+    map.resolve(inputs.args)?;
+    register_resolved(inputs, task, map, scope);
+    Ok(())
+}
+
+/// [`compute_task_fanin`] for arguments that the map has resolved.
+#[inline(never)]
+pub(crate) fn fanin_of_resolved<B>(
+    inputs: &DepInputs<'_>,
+    map: &mut TensorMap,
+    scope: ScopeKind,
+    mut emit: impl FnMut(Edge) -> ControlFlow<B>,
+) -> ControlFlow<B> {
+    for &pred in inputs.deps {
+        if map.is_live(pred) {
+            let (flags, kinds) = (EdgeFlags::WAIT, EdgeKinds::EXPLICIT);
+            emit(Edge { pred, flags, kinds, pred_arg: None, succ_arg: None })?;
+        }
+    }
+    if scope == ScopeKind::Auto {
+        for (position, arg) in inputs.args.iter().enumerate() {
+            map.fanin_of(position, arg.access, &mut emit)?;
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+/// [`register_task_outputs`] for arguments that the map has resolved.
+#[inline(never)]
+pub(crate) fn register_resolved(
+    inputs: &DepInputs<'_>,
+    task: TaskId,
+    map: &mut TensorMap,
+    scope: ScopeKind,
+) {
+    for (position, arg) in inputs.args.iter().enumerate() {
+        map.register(position, arg.access, task, scope == ScopeKind::Manual);
+    }
+}

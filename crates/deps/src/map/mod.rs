@@ -1,0 +1,305 @@
+//! The tensor map: per buffer, the live writers and the readers since, by region.
+//!
+//! Every view that a buffer is used through has a node. An access by a known view costs one hash look-up, and a walk
+//! over the nodes of the views that overlap it, which are listed. Only a new view is placed among the others, by the
+//! buffer's index. Nodes that remember nothing any more are dropped when there are many of them.
+
+mod entries;
+mod grid;
+mod links;
+mod live;
+mod node;
+mod nodes;
+mod table;
+
+use std::ops::ControlFlow;
+
+use self::entries::{Chunks, Entry, Mode};
+use self::grid::{Grid, WordMap};
+use self::links::Link;
+use self::live::Liveness;
+use self::node::{CREATED, Hazards, LINKED, Node, WIDE, WRITTEN};
+use self::nodes::{Cold, Place};
+use self::table::Table;
+use crate::{Access, BufferId, Edge, EdgeFlags, EdgeKinds, OverlapStats, SubmitError, TaskId};
+
+/// What is known about the buffers and the tasks that use them.
+#[derive(Debug, Default)]
+pub struct TensorMap {
+    nodes: Vec<Node>,
+    /// What is seldom needed of the nodes, in the same order.
+    cold: Vec<Cold>,
+    free_nodes: Vec<u32>,
+    table: Table,
+    chunks: Chunks,
+    live: Liveness,
+    slots: WordMap<BufferId, u32>,
+    buffers: Vec<Buffer>,
+    // Apart from the buffers, because every access asks for it.
+    creators: Vec<Creator>,
+    free_buffers: Vec<u32>,
+    /// The nodes of the arguments that were resolved last.
+    places: Vec<Place>,
+    /// Nodes that were added for them.
+    added: Vec<u32>,
+    /// Scratch: the links of a node that does not list them, and nodes to be dropped.
+    found: Vec<Link>,
+    idle: Vec<u32>,
+    epoch: u64,
+    swept_epoch: u64,
+    sweep_at: usize,
+    /// Arguments looked up, and those among them whose view was new.
+    lookups: u64,
+    misses: u64,
+    overlap: OverlapStats,
+}
+
+#[derive(Debug)]
+struct Buffer {
+    bytes: u64,
+    grid: Grid,
+}
+
+/// Who brought a buffer into being.
+#[derive(Clone, Copy, Debug)]
+enum Creator {
+    Nobody,
+    Task(TaskId, u16),
+    /// Several tasks have written parts of it as fresh: each is known by its own entries only.
+    Several,
+}
+
+/// The argument that predecessors are looked for.
+#[derive(Clone, Copy)]
+struct Seeker {
+    arg: u16,
+    mode: Mode,
+    hazards: Hazards,
+}
+
+/// What a [`TensorMap`] holds and has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MapStats {
+    /// Buffers declared and not removed.
+    pub buffers: usize,
+    /// Distinct views that are remembered.
+    pub views: usize,
+    /// Accesses that are remembered.
+    pub entries: usize,
+    /// Bytes of memory held.
+    pub bytes: usize,
+    /// Arguments whose view was known already, or touches nothing: one hash look-up each.
+    pub hits: u64,
+    /// Arguments whose view had to be placed among the others.
+    pub misses: u64,
+    /// How overlap tests went.
+    pub overlap: OverlapStats,
+}
+
+impl TensorMap {
+    /// A map without buffers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Declares a buffer of `bytes` bytes.
+    pub fn add_buffer(&mut self, buffer: BufferId, bytes: u64) -> Result<(), SubmitError> {
+        if let Some(&slot) = self.slots.get(&buffer) {
+            let bytes = self.buffers[slot as usize].bytes;
+            return Err(SubmitError::BufferExists { buffer, bytes });
+        }
+        let added = Buffer { bytes, grid: Grid::default() };
+        let slot = self.free_buffers.pop().unwrap_or(self.buffers.len() as u32);
+        if slot as usize == self.buffers.len() {
+            self.buffers.push(added);
+            self.creators.push(Creator::Nobody);
+        } else {
+            self.buffers[slot as usize] = added;
+            self.creators[slot as usize] = Creator::Nobody;
+        }
+        self.slots.insert(buffer, slot);
+        Ok(())
+    }
+
+    /// Forgets a buffer and everything that was done to it.
+    pub fn remove_buffer(&mut self, buffer: BufferId) -> Result<(), SubmitError> {
+        let slot = self.slots.remove(&buffer).ok_or(SubmitError::NoSuchBuffer { buffer })?;
+        self.remove_nodes_of(slot);
+        self.creators[slot as usize] = Creator::Nobody;
+        self.free_buffers.push(slot);
+        Ok(())
+    }
+
+    /// The size of a buffer, if it is known.
+    pub fn buffer_bytes(&self, buffer: BufferId) -> Option<u64> {
+        self.slots.get(&buffer).map(|&slot| self.buffers[slot as usize].bytes)
+    }
+
+    /// Forgets a task that has finished: nothing waits for it any more. Whether it was live until then.
+    ///
+    /// A task that has finished has waited for others: those have finished too, whether they are retired yet or not.
+    pub fn retire(&mut self, task: TaskId) -> bool {
+        self.live.retire(task)
+    }
+
+    /// Whether `task` has not been retired.
+    #[inline]
+    pub fn is_live(&self, task: TaskId) -> bool {
+        self.live.is_live(task)
+    }
+
+    /// What the map holds and has done. Counts the entries one by one: not for every task.
+    pub fn stats(&self) -> MapStats {
+        let grids: usize = self.buffers.iter().map(|buffer| buffer.grid.bytes()).sum();
+        let links: usize = self.cold.iter().map(|cold| cold.links.bytes()).sum();
+        MapStats {
+            buffers: self.slots.len(),
+            views: self.nodes.len() - self.free_nodes.len(),
+            entries: self.nodes.iter().map(Node::entries).sum(),
+            bytes: self.nodes.capacity() * (size_of::<Node>() + size_of::<Cold>())
+                + self.buffers.capacity() * (size_of::<Buffer>() + size_of::<Creator>())
+                + self.slots.capacity() * size_of::<(BufferId, u32)>()
+                + (self.table.bytes() + self.chunks.bytes() + self.live.bytes())
+                + (grids + links),
+            hits: self.lookups - self.misses,
+            misses: self.misses,
+            overlap: self.overlap,
+        }
+    }
+
+    /// Shows what the resolved argument `position` must come after.
+    #[inline]
+    pub(crate) fn fanin_of<B>(
+        &mut self,
+        position: usize,
+        access: Access,
+        emit: &mut impl FnMut(Edge) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        let Place { node, buffer } = self.places[position];
+        let succ_arg = Some(position as u16);
+        if node != Place::NOWHERE && access != Access::NoDep {
+            let flags = self.nodes[node as usize].flags;
+            let (mode, hazards) = (Mode::of(access), Hazards::of(access));
+            let seeker = Seeker { arg: position as u16, mode, hazards };
+            match flags & (LINKED | WIDE) {
+                0 => self.waits_at(&self.nodes[node as usize], mode, seeker, emit)?,
+                _ => self.waits_around(node, seeker, emit)?,
+            }
+            if flags & CREATED == 0 {
+                return ControlFlow::Continue(());
+            }
+        }
+        match self.creators[buffer as usize] {
+            // Another fresh output is not a use of what was created before.
+            Creator::Task(pred, arg) if access != Access::Output && self.live.is_live(pred) => {
+                let (flags, kinds) = (EdgeFlags::RETAIN, EdgeKinds::CREATOR);
+                emit(Edge { pred, flags, kinds, pred_arg: Some(arg), succ_arg })
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    /// Shows what an access through `node` must come after, there and at the nodes that overlap it.
+    #[inline(never)]
+    fn waits_around<B>(
+        &mut self,
+        node: u32,
+        seeker: Seeker,
+        emit: &mut impl FnMut(Edge) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        if self.nodes[node as usize].flags & WIDE != 0 {
+            self.search(node);
+        }
+        let mode = seeker.mode;
+        let mut links = self.links_of(node, mode).iter();
+        let nodes = self.nodes.as_slice();
+        let mut own = &nodes[node as usize];
+        // One loop for each of the two common modes, so that neither asks for it at every node.
+        loop {
+            match mode {
+                Mode::Read => self.waits_at(own, Mode::Read, seeker, emit)?,
+                _ => self.waits_at(own, mode, seeker, emit)?,
+            }
+            match links.next() {
+                Some(link) => own = &nodes[link.node()],
+                None => return ControlFlow::Continue(()),
+            }
+        }
+    }
+
+    /// Shows what an access must come after at one node.
+    #[inline(always)]
+    fn waits_at<B>(
+        &self,
+        node: &Node,
+        mode: Mode,
+        seeker: Seeker,
+        emit: &mut impl FnMut(Edge) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        let (entries, all) = node.waits(mode);
+        for entry in entries {
+            if self.live.is_live(entry.task) {
+                emit(entry.edge(seeker.arg, seeker.hazards))?;
+            }
+        }
+        match all {
+            true => ControlFlow::Continue(()),
+            false => self.more_waits_at(node, seeker, emit),
+        }
+    }
+
+    #[inline(never)]
+    fn more_waits_at<B>(
+        &self,
+        node: &Node,
+        seeker: Seeker,
+        emit: &mut impl FnMut(Edge) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        node.more_waits(seeker.mode, &self.chunks, |entry| match self.live.is_live(entry.task) {
+            true => emit(entry.edge(seeker.arg, seeker.hazards)),
+            false => ControlFlow::Continue(()),
+        })
+    }
+
+    /// Remembers what `task` does with the resolved argument `position`.
+    #[inline]
+    pub(crate) fn register(&mut self, position: usize, access: Access, task: TaskId, manual: bool) {
+        if access == Access::NoDep {
+            return;
+        }
+        let Place { node, buffer } = self.places[position];
+        if access == Access::Output {
+            self.create(buffer, task, position as u16);
+        }
+        if node == Place::NOWHERE {
+            return;
+        }
+        let entry = Entry::new(task, position as u16, access, manual);
+        let Self { nodes, chunks, live, .. } = self;
+        let own = &mut nodes[node as usize];
+        let flags = own.flags;
+        match manual {
+            true => own.record_manual(entry, chunks, live),
+            false => own.record(entry, chunks, live),
+        }
+        if flags & WRITTEN == 0 && access != Access::Input {
+            self.first_write(node);
+        }
+        if flags & (LINKED | WIDE) != 0 && !manual {
+            self.mark_links(node, entry.mode());
+        }
+    }
+
+    #[cold]
+    fn create(&mut self, buffer: u32, task: TaskId, arg: u16) {
+        let creator = &mut self.creators[buffer as usize];
+        *creator = match *creator {
+            Creator::Task(known, _) if known == task => return,
+            Creator::Nobody => Creator::Task(task, arg),
+            Creator::Task(..) | Creator::Several => Creator::Several,
+        };
+        for node in self.buffers[buffer as usize].grid.nodes() {
+            self.nodes[node as usize].flags |= CREATED;
+        }
+    }
+}

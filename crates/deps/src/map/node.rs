@@ -1,0 +1,281 @@
+//! Nodes: what is remembered of the accesses through one view.
+//!
+//! A node has up to three generations: the *writers*, one plain writer or the members of one group; the *readers* that
+//! came after them; and, while a group can still grow, those *before* it, for which later members wait too. Each
+//! generation has waited for all of the one before, so that waiting for the newest is waiting for all.
+//!
+//! Accesses through other views that overlap this one are remembered at their own nodes. They leave marks here, which say
+//! that an older generation can no longer be the only thing to wait for; without them, lists would grow with every
+//! access as long as no single write covers the view. Tasks of manual scopes have waited for nothing: they lie beside the
+//! generations, and only a plain write that covers them, and so has waited for them, removes them.
+
+use std::ops::ControlFlow;
+
+use super::entries::{Chunks, Entry, List, Mode};
+use super::live::Liveness;
+use super::table::Key;
+use crate::{Access, EdgeKinds};
+
+/// The view has a zero stride: it may not be written.
+pub(super) const BROADCAST: u8 = 1;
+/// Other views overlap this one; they are listed.
+pub(super) const LINKED: u8 = 2;
+/// Too many other views overlap this one to list them: they are searched for each time.
+pub(super) const WIDE: u8 = 4;
+/// The view has been written: reads through other views look here.
+pub(super) const WRITTEN: u8 = 64;
+/// A task has brought the buffer into being.
+pub(super) const CREATED: u8 = 128;
+/// An overlapping write came after all present readers: the next reader, which waits for that write, replaces them.
+const READERS_STALE: u8 = 8;
+/// An access that conflicts with the present group came after all its members: the next member, which waits for that
+/// access, replaces them.
+const GROUP_STALE: u8 = 16;
+/// A reader that covers this view came after the writers: whoever writes here waits for it, and needs not wait for them.
+const WRITERS_READ: u8 = 32;
+const MARKS: u8 = READERS_STALE | GROUP_STALE | WRITERS_READ;
+
+/// A generation of accesses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Newest {
+    Writers,
+    Readers,
+    /// Those before the group, because the access joins it.
+    Before,
+    /// None here: a reader elsewhere stands for them.
+    Nothing,
+}
+
+/// What is remembered of the accesses through one view of one buffer.
+///
+/// In three cache lines: what it is found by, what every look at it needs, and the readers.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct Node {
+    pub(super) key: Key,
+    writers: List<1>,
+    /// Those before the present group, and those of manual scopes.
+    beside: List<0>,
+    /// The last call that this view was resolved in.
+    pub(super) epoch: u64,
+    /// The place of the buffer in the map.
+    pub(super) buffer: u32,
+    pub(super) flags: u8,
+    readers: List<3>,
+}
+
+const _: () = assert!(size_of::<Node>() == 3 * 64);
+
+impl Node {
+    pub(super) const fn new(key: Key, buffer: u32, flags: u8, epoch: u64) -> Self {
+        Self {
+            key,
+            writers: List::new(),
+            beside: List::new(),
+            epoch,
+            buffer,
+            flags,
+            readers: List::new(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.writers.is_empty() && self.readers.is_empty() && self.beside.is_empty()
+    }
+
+    pub(super) fn entries(&self) -> usize {
+        self.writers.len() + self.readers.len() + self.beside.len()
+    }
+
+    /// The group that the writers form, if they do.
+    #[inline]
+    fn group(&self) -> Option<Mode> {
+        self.writers.first().map(|entry| entry.mode()).filter(|mode| mode.is_grouped())
+    }
+
+    /// What an access of `mode` overlapping this view must come after: the entries in the slice, and, unless the flag
+    /// says that these are all, those that [`Node::more_waits`] shows.
+    #[inline]
+    pub(super) fn waits(&self, mode: Mode) -> (&[Entry], bool) {
+        let (entries, all) = match self.newest(mode) {
+            Newest::Writers => self.writers.in_place(),
+            Newest::Readers => self.readers.in_place(),
+            Newest::Before | Newest::Nothing => (&[][..], true),
+        };
+        (entries, all && self.beside.is_empty())
+    }
+
+    /// Shows the rest of what [`Node::waits`] is about.
+    pub(super) fn more_waits<B>(
+        &self,
+        mode: Mode,
+        chunks: &Chunks,
+        mut show: impl FnMut(&Entry) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        let newest = self.newest(mode);
+        match newest {
+            Newest::Writers => self.writers.visit_chain(chunks, &mut show)?,
+            Newest::Readers => self.readers.visit_chain(chunks, &mut show)?,
+            Newest::Before | Newest::Nothing => {}
+        }
+        self.beside.visit(chunks, |entry| {
+            let waited_for = match entry.is_manual() {
+                true => conflict(entry.mode(), mode),
+                false => newest == Newest::Before,
+            };
+            if waited_for { show(entry) } else { ControlFlow::Continue(()) }
+        })
+    }
+
+    /// The newest generation that an access of `mode` has to wait for.
+    #[inline]
+    fn newest(&self, mode: Mode) -> Newest {
+        if mode == Mode::Read {
+            Newest::Writers
+        } else if !self.readers.is_empty() {
+            Newest::Readers
+        } else if mode.is_grouped() && self.group() == Some(mode) {
+            Newest::Before
+        } else if self.flags & WRITERS_READ == 0 {
+            Newest::Writers
+        } else {
+            Newest::Nothing
+        }
+    }
+
+    /// Remembers an access through this very view by a task that has waited for what [`Node::waits`] shows.
+    #[inline]
+    pub(super) fn record(&mut self, entry: Entry, chunks: &mut Chunks, live: &Liveness) {
+        match entry.mode() {
+            Mode::Read => {
+                if self.flags & READERS_STALE != 0 {
+                    self.readers.clear(chunks);
+                    self.flags &= !READERS_STALE;
+                }
+                self.readers.push(entry, chunks, live);
+            }
+            Mode::Write => {
+                self.clear(chunks);
+                self.writers.push(entry, chunks, live);
+            }
+            Mode::Commutative | Mode::Reduce => self.record_member(entry, chunks, live),
+        }
+    }
+
+    fn record_member(&mut self, entry: Entry, chunks: &mut Chunks, live: &Liveness) {
+        if self.group() == Some(entry.mode()) && self.readers.is_empty() {
+            // Those before the group stay: a member elsewhere may overlap this view and not what made it stale.
+            if self.flags & GROUP_STALE != 0 {
+                self.writers.clear(chunks);
+                self.flags &= !(GROUP_STALE | WRITERS_READ);
+            }
+            self.writers.push(entry, chunks, live);
+            return;
+        }
+        self.beside.retain(chunks, Entry::is_manual);
+        let Self { writers, readers, beside, .. } = self;
+        let mut before = |entry: &Entry, chunks: &mut Chunks| beside.push(*entry, chunks, live);
+        match readers.is_empty() {
+            true => writers.drain(chunks, &mut before),
+            false => readers.drain(chunks, &mut before),
+        }
+        self.writers.clear(chunks);
+        self.flags &= !MARKS;
+        self.writers.push(entry, chunks, live);
+    }
+
+    /// Remembers an access by a task of a manual scope.
+    pub(super) fn record_manual(&mut self, entry: Entry, chunks: &mut Chunks, live: &Liveness) {
+        self.beside.push(entry, chunks, live);
+    }
+
+    /// Takes note of a read through another view that overlaps this one, and `covers` it or not.
+    ///
+    /// Marks speak of what is present: where nothing is, none must be left for the next generation.
+    #[inline]
+    pub(super) fn mark_read(&mut self, covers: bool) {
+        if let Some(writer) = self.writers.first() {
+            let read = if covers { WRITERS_READ } else { 0 };
+            self.flags |= read | if writer.mode().is_grouped() { GROUP_STALE } else { 0 };
+        }
+    }
+
+    /// Takes note of a write of any mode through another view that overlaps this one, and does not make it void.
+    #[inline]
+    pub(super) fn mark_write(&mut self, mode: Mode) {
+        let mut marks = if self.readers.is_empty() { 0 } else { READERS_STALE };
+        if let Some(writer) = self.writers.first() {
+            let stale = writer.mode().is_grouped() && writer.mode() != mode;
+            marks |= if stale { GROUP_STALE } else { 0 };
+        }
+        self.flags |= marks;
+    }
+
+    /// Forgets every access.
+    #[inline]
+    pub(super) fn clear(&mut self, chunks: &mut Chunks) {
+        self.writers.clear(chunks);
+        self.readers.clear(chunks);
+        self.beside.clear(chunks);
+        self.flags &= !MARKS;
+    }
+
+    /// Forgets the accesses of retired tasks; whether any other is left.
+    pub(super) fn forget_retired(&mut self, chunks: &mut Chunks, live: &Liveness) -> bool {
+        // A finished reader has waited for the writers, a finished member for those before its group: when a
+        // generation is dropped as a whole, none that is left could be missed for it.
+        self.writers.retain(chunks, |entry| live.is_live(entry.task));
+        self.readers.retain(chunks, |entry| live.is_live(entry.task));
+        self.beside.retain(chunks, |entry| live.is_live(entry.task));
+        !self.is_empty()
+    }
+}
+
+/// Whether accesses of these modes to the same bytes must be ordered.
+#[inline]
+fn conflict(earlier: Mode, later: Mode) -> bool {
+    earlier != later || earlier == Mode::Write
+}
+
+/// Why an access must come after an access of each [`Mode`] to the same bytes: one byte a mode.
+#[derive(Clone, Copy)]
+pub(super) struct Hazards(u32);
+
+impl Hazards {
+    const BY_ACCESS: [Self; Access::ALL.len()] = {
+        let mut table = [Self(0); Access::ALL.len()];
+        let mut at = 0;
+        while at < table.len() {
+            table[Access::ALL[at] as usize] = Self(u32::from_le_bytes(hazards(Access::ALL[at])));
+            at += 1;
+        }
+        table
+    };
+
+    #[inline]
+    pub(super) fn of(access: Access) -> Self {
+        Self::BY_ACCESS[access as usize]
+    }
+
+    #[inline]
+    pub(super) fn after(self, earlier: Mode) -> EdgeKinds {
+        EdgeKinds::from_bits((self.0 >> (8 * earlier as u32)) as u8)
+    }
+}
+
+/// The bits of the kinds of hazard between an `access` and an earlier one of each [`Mode`].
+const fn hazards(access: Access) -> [u8; 4] {
+    let (raw, war, waw) = (EdgeKinds::RAW, EdgeKinds::WAR, EdgeKinds::WAW);
+    let group = EdgeKinds::COMMUTATIVE;
+    let after_write = match (access.reads(), access.writes()) {
+        (true, true) => raw.and(waw),
+        (true, false) => raw,
+        (false, _) => waw,
+    };
+    let after_group = after_write.and(group).bits();
+    match access.is_grouped() {
+        true => [war.and(group).bits(), after_group, after_group, after_group],
+        false => [war.bits(), after_write.bits(), after_group, after_group],
+    }
+}

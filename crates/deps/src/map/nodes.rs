@@ -1,0 +1,201 @@
+//! The nodes of the map: found, placed among those they overlap, and dropped.
+
+use super::links::{Link, Links};
+use super::node::{BROADCAST, CREATED, LINKED, Node, WIDE};
+use super::table::{Key, hash};
+use super::{Creator, TensorMap};
+use crate::{Access, Arg, Region, SubmitError, View};
+
+/// With fewer views than this, none is dropped.
+const SWEEP_VIEWS: usize = 1024;
+
+/// What is seldom needed of a node.
+#[derive(Debug)]
+pub(super) struct Cold {
+    view: View,
+    pub(super) region: Region,
+    pub(super) links: Links,
+    /// Walks over many links that found nothing at most of them, and the call in which they began to be counted.
+    pub(super) idle_walks: u32,
+    pub(super) idle_since: u64,
+}
+
+/// Where an argument was found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) node: u32,
+    pub(super) buffer: u32,
+}
+
+impl Place {
+    /// The node of an argument that touches no byte.
+    pub(super) const NOWHERE: u32 = u32::MAX;
+}
+
+impl TensorMap {
+    /// Checks every argument and finds its node. After an error nothing has changed.
+    #[inline(never)]
+    pub(crate) fn resolve(&mut self, args: &[Arg]) -> Result<(), SubmitError> {
+        const ARGS_MAX: usize = 1 << 16;
+        if args.len() > ARGS_MAX {
+            return Err(SubmitError::TooManyArgs { args: args.len(), max: ARGS_MAX });
+        }
+        self.epoch += 1;
+        if self.places.len() < args.len() {
+            self.places.resize(args.len(), Place { node: Place::NOWHERE, buffer: 0 });
+        }
+        self.added.clear();
+        self.lookups += args.len() as u64;
+        for (position, arg) in args.iter().enumerate() {
+            if let Some(node) = self.node_of(arg) {
+                let known = &mut self.nodes[node as usize];
+                if known.flags & BROADCAST == 0 || !arg.access.writes() {
+                    known.epoch = self.epoch;
+                    self.places[position] = Place { node, buffer: known.buffer };
+                    continue;
+                }
+                self.undo_resolve();
+                return Err(broadcast_write(position, arg));
+            }
+            if let Err(error) = self.place_new(position, arg) {
+                self.undo_resolve();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// The node of an argument whose view is known.
+    #[inline]
+    fn node_of(&self, arg: &Arg) -> Option<u32> {
+        let Self { nodes, cold, .. } = self;
+        let few_dims = arg.view.rank() <= Key::DIMS;
+        self.table.find(hash(arg.buffer, &arg.view), |node| {
+            nodes[node as usize].key.is(arg.buffer, &arg.view)
+                && (few_dims || cold[node as usize].view == arg.view)
+        })
+    }
+
+    /// Places an argument whose view is new, or that touches nothing.
+    #[cold]
+    fn place_new(&mut self, position: usize, arg: &Arg) -> Result<(), SubmitError> {
+        let Some(&buffer) = self.slots.get(&arg.buffer) else {
+            return Err(SubmitError::UnknownBuffer { arg: position, buffer: arg.buffer });
+        };
+        self.places[position] = Place { node: Place::NOWHERE, buffer };
+        let Some((_, end)) = arg.view.span() else { return Ok(()) };
+        let bytes = self.buffers[buffer as usize].bytes;
+        if end > bytes {
+            let buffer = arg.buffer;
+            return Err(SubmitError::OutsideBuffer { arg: position, buffer, end, bytes });
+        }
+        let flags = if arg.view.is_broadcast() { BROADCAST } else { 0 };
+        if flags != 0 && arg.access.writes() {
+            return Err(broadcast_write(position, arg));
+        }
+        if arg.access == Access::NoDep {
+            return Ok(());
+        }
+        self.misses += 1;
+        let node = self.add_node(buffer, arg, flags);
+        self.added.push(node);
+        self.places[position] = Place { node, buffer };
+        Ok(())
+    }
+
+    #[cold]
+    fn undo_resolve(&mut self) {
+        while let Some(node) = self.added.pop() {
+            self.remove_node(node);
+        }
+    }
+
+    fn add_node(&mut self, buffer: u32, arg: &Arg, flags: u8) -> u32 {
+        if self.nodes.len() - self.free_nodes.len() >= self.sweep_at.max(SWEEP_VIEWS) {
+            self.sweep();
+        }
+        let (key, region) = (Key::of(arg.buffer, &arg.view), Region::of(&arg.view));
+        let created = matches!(self.creators[buffer as usize], Creator::Task(..));
+        let flags = if created { flags | CREATED } else { flags };
+        let node = self.new_slot(Node::new(key, buffer, flags, self.epoch), arg.view, region);
+        self.table.insert(key.hash(), node, |node| self.nodes[node as usize].key.hash());
+        let shown = self.search(node);
+        let wasted = shown - self.found.len();
+        self.link(node);
+        let Self { buffers, cold, .. } = self;
+        let grid = &mut buffers[buffer as usize].grid;
+        grid.insert(node, &region, wasted, |node| &cold[node as usize].region);
+        node
+    }
+
+    fn new_slot(&mut self, node: Node, view: View, region: Region) -> u32 {
+        if let Some(slot) = self.free_nodes.pop() {
+            let links = std::mem::take(&mut self.cold[slot as usize].links);
+            let idle_since = self.epoch;
+            self.nodes[slot as usize] = node;
+            self.cold[slot as usize] = Cold { view, region, links, idle_walks: 0, idle_since };
+            return slot;
+        }
+        let slot = self.nodes.len() as u32;
+        assert!(slot < Link::NODES_MAX, "{slot} views in one map");
+        self.nodes.push(node);
+        self.cold.push(Cold {
+            view,
+            region,
+            links: Links::default(),
+            idle_walks: 0,
+            idle_since: self.epoch,
+        });
+        slot
+    }
+
+    /// Drops the nodes that remember no live task and were not used since the last sweep.
+    fn sweep(&mut self) {
+        for node in 0..self.nodes.len() {
+            let own = &mut self.nodes[node];
+            let vacant = own.buffer == Self::VACANT;
+            if !vacant
+                && !own.forget_retired(&mut self.chunks, &self.live)
+                && own.epoch < self.swept_epoch
+            {
+                self.remove_node(node as u32);
+            }
+        }
+        self.swept_epoch = self.epoch;
+        // Doubling makes the sweeps cost a constant for each view ever added.
+        self.sweep_at = 2 * (self.nodes.len() - self.free_nodes.len());
+    }
+
+    const VACANT: u32 = u32::MAX;
+
+    /// Drops a node, and every link to it.
+    pub(super) fn remove_node(&mut self, node: u32) {
+        let own = &mut self.nodes[node as usize];
+        own.clear(&mut self.chunks);
+        let linked = own.flags & (LINKED | WIDE) != 0;
+        if linked {
+            self.unlink(node);
+        }
+        let region = self.cold[node as usize].region;
+        let hash = self.nodes[node as usize].key.hash();
+        self.table.remove(hash, node, |node| self.nodes[node as usize].key.hash());
+        let buffer = std::mem::replace(&mut self.nodes[node as usize].buffer, Self::VACANT);
+        self.nodes[node as usize].flags = 0;
+        self.buffers[buffer as usize].grid.remove(node, &region);
+        self.free_nodes.push(node);
+    }
+
+    pub(super) fn remove_nodes_of(&mut self, buffer: u32) {
+        let nodes: Vec<u32> = self.buffers[buffer as usize].grid.nodes().collect();
+        for node in nodes {
+            self.remove_node(node);
+        }
+    }
+}
+
+#[cold]
+fn broadcast_write(position: usize, arg: &Arg) -> SubmitError {
+    let dims = arg.view.shape().iter().zip(arg.view.strides());
+    let dim = dims.clone().position(|(&size, &stride)| size > 1 && stride == 0).unwrap_or(0);
+    SubmitError::BroadcastWrite { arg: position, access: arg.access, buffer: arg.buffer, dim }
+}

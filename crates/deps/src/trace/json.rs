@@ -1,0 +1,303 @@
+//! Reading the JSON form, one task at a time.
+//!
+//! The lists are read as streams: a task is turned into a [`TraceTask`] as soon as its object has ended, so that
+//! the generic form of the whole file never exists.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+
+use super::member::{as_i64, as_u64, describe, shape};
+use super::{
+    Lane, Members, Place, Trace, TraceArg, TraceBuffer, TraceError, TraceScope, TraceTask,
+    Unwritten,
+};
+use crate::{Access, Arg, BufferId, Dtype, ScopeKind, View};
+
+/// The name of the format in the file's head.
+pub(super) const FORMAT: &str = "syncline-trace";
+/// The version of the format that is written, and the only one that is read.
+pub(super) const VERSION: u64 = 1;
+
+impl Trace {
+    /// Reads the JSON form and checks it with [`Trace::validate`].
+    pub fn from_json(bytes: &[u8]) -> Result<Self, TraceError> {
+        let mut document = Document::default();
+        let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+        let read = deserializer
+            .deserialize_any(DocumentVisitor(&mut document))
+            .and_then(|()| deserializer.end());
+        if let Err(error) = read {
+            return Err(document.failure.unwrap_or_else(|| json_error(&error)));
+        }
+        check_head(document.format, document.version, FORMAT, VERSION)?;
+        for (member, seen) in [("buffers", document.buffers_seen), ("tasks", document.tasks_seen)] {
+            if !seen {
+                return Err(TraceError::Missing { place: Place::ROOT, member });
+            }
+        }
+        document.trace.validate()?;
+        Ok(document.trace)
+    }
+}
+
+/// What the parser of JSON says, with the place apart from the words.
+pub(crate) fn json_error(error: &serde_json::Error) -> TraceError {
+    let (line, column) = (error.line(), error.column());
+    let text = error.to_string();
+    let message = text.split(" at line ").next().unwrap_or_default().to_owned();
+    match error.classify() {
+        serde_json::error::Category::Data => TraceError::Data { line, column, message },
+        _ => TraceError::Syntax { line, column, message },
+    }
+}
+
+/// Checks the members `format` and `version` of a file.
+pub(crate) fn check_head(
+    format: Option<Value>,
+    version: Option<Value>,
+    expected: &'static str,
+    supported: u64,
+) -> Result<(), TraceError> {
+    let place = Place::ROOT;
+    match format.ok_or(TraceError::Missing { place, member: "format" })? {
+        Value::String(found) if found == expected => (),
+        other => return Err(TraceError::Format { expected, found: describe(&other) }),
+    }
+    let version = version.ok_or(TraceError::Missing { place, member: "version" })?;
+    if as_u64(&version, place.member("version"))? != supported {
+        return Err(TraceError::Version { found: version.to_string(), supported });
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Document {
+    trace: Trace,
+    format: Option<Value>,
+    version: Option<Value>,
+    buffers_seen: bool,
+    tasks_seen: bool,
+    /// The error behind the one that the parser was stopped with.
+    failure: Option<TraceError>,
+}
+
+struct DocumentVisitor<'a>(&'a mut Document);
+
+impl<'de> Visitor<'de> for DocumentVisitor<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with the members format, version, buffers and tasks")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Document { trace, format, version, buffers_seen, tasks_seen, failure } = self.0;
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "format" => {
+                    // Told at once: the rest of another format's file would be refused for odd reasons.
+                    let found = map.next_value::<Value>()?;
+                    if found.as_str() != Some(FORMAT) {
+                        let error =
+                            TraceError::Format { expected: FORMAT, found: describe(&found) };
+                        return Err(stop(failure, error));
+                    }
+                    *format = Some(found);
+                }
+                "version" => *version = Some(map.next_value()?),
+                "buffers" => {
+                    *buffers_seen = true;
+                    let list = List::new("buffers", &mut trace.buffers, buffer, failure);
+                    map.next_value_seed(list)?;
+                }
+                "scopes" => {
+                    let list = List::new("scopes", &mut trace.scopes, scope, failure);
+                    map.next_value_seed(list)?;
+                }
+                "tasks" => {
+                    *tasks_seen = true;
+                    map.next_value_seed(List::new("tasks", &mut trace.tasks, task, failure))?;
+                }
+                "stats" => {
+                    let list = List::new("stats", &mut trace.stats, |value, _| Ok(value), failure);
+                    map.next_value_seed(list)?;
+                }
+                _ => drop(trace.extra.insert(key, map.next_value()?)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn stop<E: serde::de::Error>(failure: &mut Option<TraceError>, error: TraceError) -> E {
+    let stopped = E::custom(&error);
+    *failure = Some(error);
+    stopped
+}
+
+type Read<T> = fn(Value, Place) -> Result<T, TraceError>;
+
+/// A list whose elements are turned into `T` one by one.
+struct List<'a, T> {
+    name: &'static str,
+    into: &'a mut Vec<T>,
+    read: Read<T>,
+    failure: &'a mut Option<TraceError>,
+}
+
+impl<'a, T> List<'a, T> {
+    fn new(
+        name: &'static str,
+        into: &'a mut Vec<T>,
+        read: Read<T>,
+        failure: &'a mut Option<TraceError>,
+    ) -> Self {
+        into.clear();
+        Self { name, into, read, failure }
+    }
+}
+
+impl<'de, T> DeserializeSeed<'de> for List<'_, T> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        // By way of `any`, so that a wrong kind of value is named in the error.
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, T> Visitor<'de> for List<'_, T> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list for the member `{}`", self.name)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
+        while let Some(value) = elements.next_element::<Value>()? {
+            match (self.read)(value, Place::entry(self.name, self.into.len())) {
+                Ok(element) => self.into.push(element),
+                Err(error) => return Err(stop(self.failure, error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn buffer(value: Value, place: Place) -> Result<TraceBuffer, TraceError> {
+    let mut members = Members::new(value, place)?;
+    let id = members.u64("id")?;
+    members.place.id = Some(id);
+    Ok(TraceBuffer {
+        id: BufferId(id),
+        bytes: members.u64("bytes")?,
+        name: members.optional_text("name")?,
+        released_at: members.optional_u64("released_at")?,
+        extra: members.rest(),
+    })
+}
+
+fn scope(value: Value, place: Place) -> Result<TraceScope, TraceError> {
+    let mut members = Members::new(value, place)?;
+    Ok(TraceScope {
+        kind: scope_kind(&members.require("kind")?, place.member("kind"))?,
+        parent: optional_u32(&mut members, "parent")?,
+        name: members.optional_text("name")?,
+        extra: members.rest(),
+    })
+}
+
+fn task(value: Value, place: Place) -> Result<TraceTask, TraceError> {
+    let mut members = Members::new(value, place)?;
+    let id = members.u64("id")?;
+    members.place.id = Some(id);
+    let place = members.place;
+    let scope = members.take("scope");
+    let deps = members.optional_list("deps", |value, place| as_u64(&value, place))?;
+    let unwritten = Unwritten { scope: scope.is_none(), deps: deps.is_none() };
+    let args = members.take("args").ok_or(TraceError::Missing { place, member: "args" })?;
+    Ok(TraceTask {
+        name: members.optional_text("name")?,
+        scope: scope
+            .map_or(Ok(ScopeKind::Auto), |kind| scope_kind(&kind, place.member("scope")))?,
+        scope_id: optional_u32(&mut members, "scope_id")?,
+        deps: deps.unwrap_or_default(),
+        args: arguments(args, place)?,
+        device: members.take("device").map(|value| device(value, place)).transpose()?,
+        start_ns: members.optional_u64("start_ns")?,
+        end_ns: members.optional_u64("end_ns")?,
+        lane: members.take("lane").map(|value| lane(value, place)).transpose()?,
+        retired_at: members.optional_u64("retired_at")?,
+        unwritten,
+        extra: members.rest(),
+        ..TraceTask::bare(id)
+    })
+}
+
+fn arguments(value: Value, task: Place) -> Result<Vec<TraceArg>, TraceError> {
+    let Value::Array(values) = value else {
+        return Err(shape(task.member("args"), "a list", &value));
+    };
+    (values.into_iter().enumerate())
+        .map(|(index, value)| argument(value, task.arg(index)))
+        .collect()
+}
+
+fn argument(value: Value, place: Place) -> Result<TraceArg, TraceError> {
+    let mut members = Members::new(value, place)?;
+    let access: Access =
+        members.name("access", |place, source| TraceError::Access { place, source })?;
+    let buffer = BufferId(members.u64("buffer")?);
+    let offset = members.u64("offset")?;
+    let dtype: Dtype =
+        members.name("dtype", |place, source| TraceError::Dtype { place, source })?;
+    let shape = members.list("shape", |value, place| as_u64(&value, place))?;
+    let strides = members.list("strides", |value, place| as_i64(&value, place))?;
+    let view = View::strided(dtype, offset, &shape, &strides)
+        .map_err(|source| TraceError::View { place, source })?;
+    Ok(TraceArg { arg: Arg::new(access, buffer, view), extra: members.rest() })
+}
+
+fn scope_kind(value: &Value, place: Place) -> Result<ScopeKind, TraceError> {
+    match value.as_str() {
+        Some("auto") => Ok(ScopeKind::Auto),
+        Some("manual") => Ok(ScopeKind::Manual),
+        _ => Err(shape(place, "\"auto\" or \"manual\"", value)),
+    }
+}
+
+fn optional_u32(members: &mut Members, member: &'static str) -> Result<Option<u32>, TraceError> {
+    let place = members.place.member(member);
+    match members.take(member) {
+        None => Ok(None),
+        Some(value) => match as_u64(&value, place).map(u32::try_from) {
+            Ok(Ok(number)) => Ok(Some(number)),
+            _ => Err(shape(place, "the position of a scope", &value)),
+        },
+    }
+}
+
+pub(crate) fn device(value: Value, task: Place) -> Result<Value, TraceError> {
+    let fits = match &value {
+        Value::String(_) => true,
+        Value::Array(choices) => choices.iter().all(Value::is_string),
+        _ => false,
+    };
+    if fits {
+        Ok(value)
+    } else {
+        Err(shape(task.member("device"), "a device or a list of devices", &value))
+    }
+}
+
+fn lane(value: Value, task: Place) -> Result<Lane, TraceError> {
+    match &value {
+        Value::String(name) => Ok(Lane::Name(name.as_str().into())),
+        Value::Number(number) if number.is_u64() => {
+            Ok(Lane::Number(number.as_u64().unwrap_or_default()))
+        }
+        _ => Err(shape(task.member("lane"), "a number or a name", &value)),
+    }
+}
