@@ -1,0 +1,292 @@
+//! Batches: what is submitted to a lane, and what a lane receives.
+
+use std::fmt;
+use std::sync::Arc;
+
+use syncline_deps::Access;
+
+use crate::{BufferView, DeviceError, Kernel, Lease, Point, Scalar};
+
+/// Commands that run in order, after all waits, and then signal.
+///
+/// ```no_run
+/// use syncline_device::{Batch, BufferView, Command, Point};
+/// # fn example(source: BufferView, target: BufferView, ready: Point) {
+/// let batch = Batch::new().wait(ready).command(Command::copy(source, target)).task("gather");
+/// # }
+/// ```
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Batch {
+    pub(crate) waits: Vec<Point>,
+    pub(crate) commands: Commands,
+    pub(crate) signals: Vec<Point>,
+    pub(crate) task: Option<Arc<str>>,
+}
+
+impl Batch {
+    /// A batch of nothing: its waits and signals still count.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Also waits for `point`, which may be one that nothing has promised yet.
+    pub fn wait(mut self, point: Point) -> Self {
+        self.waits.push(point);
+        self
+    }
+
+    /// Also waits for all of `points`.
+    pub fn waits(mut self, points: impl IntoIterator<Item = Point>) -> Self {
+        self.waits.extend(points);
+        self
+    }
+
+    /// Adds a command.
+    pub fn command(mut self, command: Command) -> Self {
+        self.commands.push(command);
+        self
+    }
+
+    /// Also signals `point`, in addition to the lane's own timeline; if the batch fails, its timeline fails.
+    pub fn signal(mut self, point: Point) -> Self {
+        self.signals.push(point);
+        self
+    }
+
+    /// The task that this is, for errors and traces.
+    pub fn task(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.task = Some(name.into());
+        self
+    }
+}
+
+impl From<Command> for Batch {
+    fn from(command: Command) -> Self {
+        Self::new().command(command)
+    }
+}
+
+/// A list of commands that needs no allocation for a single one.
+#[derive(Debug, Default)]
+pub struct Commands {
+    first: Option<Command>,
+    rest: Vec<Command>,
+}
+
+impl Commands {
+    pub(crate) fn push(&mut self, command: Command) {
+        match self.first {
+            None => self.first = Some(command),
+            Some(_) => self.rest.push(command),
+        }
+    }
+
+    /// The commands in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Command> {
+        self.first.iter().chain(&self.rest)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.rest.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+}
+
+impl IntoIterator for Commands {
+    type Item = Command;
+    type IntoIter = std::iter::Chain<std::option::IntoIter<Command>, std::vec::IntoIter<Command>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.first.into_iter().chain(self.rest)
+    }
+}
+
+/// One step of a batch.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Command {
+    /// Copies elements; both views have one shape.
+    Copy(Box<Copy>),
+    /// Sets every element to a pattern.
+    Fill(Box<Fill>),
+    /// Runs a kernel.
+    Dispatch(Dispatch),
+    /// Calls a function on the lane.
+    Host(HostFunction),
+}
+
+/// Copies the elements of `source` to `target`.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub struct Copy {
+    pub source: BufferView,
+    pub target: BufferView,
+}
+
+/// Sets every element of `target` to `pattern`.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub struct Fill {
+    pub target: BufferView,
+    pub pattern: Pattern,
+}
+
+/// The bytes of one element, 1, 2, 4 or 8 of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    bytes: [u8; 8],
+    len: u8,
+}
+
+impl Pattern {
+    /// A pattern of `bytes`.
+    pub fn new(bytes: &[u8]) -> Result<Self, DeviceError> {
+        if !matches!(bytes.len(), 1 | 2 | 4 | 8) {
+            return Err(DeviceError::FillPattern { bytes: bytes.len() });
+        }
+        let mut pattern = Self { bytes: [0; 8], len: bytes.len() as u8 };
+        pattern.bytes[..bytes.len()].copy_from_slice(bytes);
+        Ok(pattern)
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len as usize]
+    }
+}
+
+/// Runs `kernel` on `args`.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub struct Dispatch {
+    pub kernel: Kernel,
+    pub args: Vec<KernelArg>,
+    pub scalars: Vec<Scalar>,
+    /// Groups along each dimension, for backends that have them; a CPU kernel is called once and may read it.
+    pub grid: [u32; 3],
+}
+
+/// One argument of a kernel.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct KernelArg {
+    pub access: Access,
+    pub target: BufferView,
+}
+
+impl KernelArg {
+    /// An argument; the constructors named after accesses are shorter.
+    pub fn new(access: Access, target: BufferView) -> Self {
+        Self { access, target }
+    }
+
+    /// Read.
+    pub fn input(target: BufferView) -> Self {
+        Self::new(Access::Input, target)
+    }
+
+    /// Written without being read.
+    pub fn output(target: BufferView) -> Self {
+        Self::new(Access::OutputExisting, target)
+    }
+
+    /// Read and written.
+    pub fn inout(target: BufferView) -> Self {
+        Self::new(Access::InOut, target)
+    }
+}
+
+/// A function to be called on a lane, once.
+pub struct HostFunction {
+    name: Arc<str>,
+    function: Box<HostFn>,
+}
+
+type HostFn = dyn FnOnce() -> Result<(), DeviceError> + Send;
+
+impl HostFunction {
+    /// `function`, called `name` in errors and traces.
+    pub fn new(
+        name: impl Into<Arc<str>>,
+        function: impl FnOnce() -> Result<(), DeviceError> + Send + 'static,
+    ) -> Self {
+        Self { name: name.into(), function: Box::new(function) }
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Calls it.
+    pub fn call(self) -> Result<(), DeviceError> {
+        (self.function)()
+    }
+}
+
+impl fmt::Debug for HostFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HostFunction({})", self.name)
+    }
+}
+
+impl Command {
+    /// Copies `source` to `target`.
+    pub fn copy(source: BufferView, target: BufferView) -> Self {
+        Command::Copy(Box::new(Copy { source, target }))
+    }
+
+    /// Sets every element of `target` to `pattern`.
+    pub fn fill(target: BufferView, pattern: Pattern) -> Self {
+        Command::Fill(Box::new(Fill { target, pattern }))
+    }
+
+    /// Runs `kernel` once.
+    pub fn dispatch(kernel: &Kernel, args: Vec<KernelArg>, scalars: Vec<Scalar>) -> Self {
+        Command::Dispatch(Dispatch { kernel: kernel.clone(), args, scalars, grid: [1; 3] })
+    }
+
+    /// Calls `function` on the lane.
+    pub fn host(
+        name: impl Into<Arc<str>>,
+        function: impl FnOnce() -> Result<(), DeviceError> + Send + 'static,
+    ) -> Self {
+        Command::Host(HostFunction::new(name, function))
+    }
+
+    /// Calls `visit` with every view that the command touches, and how.
+    pub fn for_each_access(&self, mut visit: impl FnMut(&BufferView, Access)) {
+        match self {
+            Command::Copy(copy) => {
+                visit(&copy.source, Access::Input);
+                visit(&copy.target, Access::OutputExisting);
+            }
+            Command::Fill(fill) => visit(&fill.target, Access::OutputExisting),
+            Command::Dispatch(dispatch) => {
+                dispatch.args.iter().for_each(|arg| visit(&arg.target, arg.access));
+            }
+            Command::Host(_) => {}
+        }
+    }
+}
+
+/// A batch that was checked against a lane, with leases on the buffers that it uses.
+///
+/// A backend runs `commands`, then drops `leases`, then signals `signals`, then its own timeline. Where a batch fails or
+/// does not run, the backend first fails its own timeline, then drops `leases`: who waits for a buffer must find the
+/// failure when it gets there.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub struct Work {
+    pub waits: Vec<Point>,
+    pub commands: Commands,
+    pub signals: Vec<Point>,
+    pub task: Option<Arc<str>>,
+    pub leases: Vec<Lease>,
+}

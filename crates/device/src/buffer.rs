@@ -1,0 +1,170 @@
+//! Buffers: memory on one device, taken at the first use, and safe to touch from the host at any time.
+//!
+//! Work that is queued holds [`Lease`]s: its buffers live until it has ended, and host access waits for it. Work
+//! submitted through the safe path is ordered by what is noted in `hazards`.
+
+mod hazards;
+mod host;
+mod uses;
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use syncline_deps::{Access, BufferId, Dtype, View};
+
+pub(crate) use hazards::{Hazards, Touch};
+pub use host::{Map, MapMut};
+pub use uses::Lease;
+use uses::Uses;
+
+use crate::{Allocator, DeviceError, DeviceSpec, Memory};
+
+/// Memory on one device. Clones are handles of the same buffer.
+///
+/// ```
+/// use syncline_device::cpu::CpuDevice;
+///
+/// let device = CpuDevice::open_default()?;
+/// let buffer = device.buffer(16);
+/// buffer.write(4, &[1.5f32, 2.5])?;
+/// assert_eq!(buffer.read::<f32>(4, 2)?, [1.5, 2.5]);
+/// # Ok::<(), syncline_device::DeviceError>(())
+/// ```
+#[derive(Clone)]
+pub struct Buffer(Arc<Inner>);
+
+struct Inner {
+    id: BufferId,
+    bytes: u64,
+    allocator: Arc<dyn Allocator>,
+    memory: OnceLock<Box<dyn Memory>>,
+    /// Serialises the first allocation only.
+    allocating: Mutex<()>,
+    uses: Uses,
+    hazards: Mutex<Hazards>,
+}
+
+impl Buffer {
+    /// A buffer of `bytes` bytes that takes its memory from `allocator` when it is first used.
+    pub fn new(allocator: Arc<dyn Allocator>, bytes: u64) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(Arc::new(Inner {
+            id: BufferId(NEXT.fetch_add(1, Ordering::Relaxed)),
+            bytes,
+            allocator,
+            memory: OnceLock::new(),
+            allocating: Mutex::new(()),
+            uses: Uses::default(),
+            hazards: Mutex::default(),
+        }))
+    }
+
+    /// Identity.
+    pub fn id(&self) -> BufferId {
+        self.0.id
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes
+    }
+
+    /// The device whose memory it takes.
+    pub fn device(&self) -> DeviceSpec {
+        self.0.allocator.device()
+    }
+
+    /// Whether memory has been taken.
+    pub fn is_allocated(&self) -> bool {
+        self.0.memory.get().is_some()
+    }
+
+    /// Takes the memory, if that has not happened yet.
+    pub fn allocate(&self) -> Result<&dyn Memory, DeviceError> {
+        if let Some(memory) = self.0.memory.get() {
+            return Ok(&**memory);
+        }
+        let _only_one = self.0.allocating.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.0.memory.get().is_none() {
+            let memory = self.0.allocator.allocate(self.bytes())?;
+            let _ = self.0.memory.set(memory);
+        }
+        Ok(&**self.0.memory.get().expect("set above, under the lock"))
+    }
+
+    /// All its bytes.
+    pub fn all(&self) -> BufferView {
+        // Nothing of more than 2^62 bytes will ever get memory: such a buffer is refused at its first use.
+        let view = View::bytes_at(0, self.bytes().min(1 << 62)).expect("it fits in 63 bits");
+        BufferView { buffer: self.clone(), view }
+    }
+
+    /// The elements that `view` means.
+    ///
+    /// # Errors
+    /// Where they do not lie inside.
+    pub fn view(&self, view: View) -> Result<BufferView, DeviceError> {
+        if let Some((start, end)) = view.span()
+            && end > self.bytes()
+        {
+            let (buffer, bytes) = (self.id(), self.bytes());
+            return Err(DeviceError::OutOfBounds { buffer, start, end, bytes });
+        }
+        Ok(BufferView { buffer: self.clone(), view })
+    }
+
+    /// Elements of `dtype` one after the other, from the first byte on.
+    pub fn tensor(&self, dtype: Dtype, shape: &[u64]) -> Result<BufferView, DeviceError> {
+        let view = View::contiguous(dtype, shape).map_err(|_| DeviceError::OutOfBounds {
+            buffer: self.id(),
+            start: 0,
+            end: u64::MAX,
+            bytes: self.bytes(),
+        })?;
+        self.view(view)
+    }
+
+    /// A lease for work that `access`es this buffer: memory is there, the host keeps off, until it is dropped.
+    ///
+    /// # Errors
+    /// Where the host has mapped the buffer, or there is no memory.
+    pub fn lease(&self, access: Access) -> Result<Lease, DeviceError> {
+        Lease::new(self.clone(), access.writes())
+    }
+
+    pub(crate) fn hazards(&self) -> MutexGuard<'_, Hazards> {
+        self.0.hazards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the host reaches the memory, which must have been taken.
+    pub(crate) fn host_pointer(&self) -> Option<NonNull<u8>> {
+        self.0.memory.get()?.host_pointer()
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{} bytes on {}]", self.id(), self.bytes(), self.device())
+    }
+}
+
+/// Elements of a buffer. The view is known to lie inside.
+#[derive(Clone, Debug)]
+pub struct BufferView {
+    buffer: Buffer,
+    view: View,
+}
+
+impl BufferView {
+    /// The buffer.
+    pub const fn buffer(&self) -> &Buffer {
+        &self.buffer
+    }
+
+    /// Which of its elements.
+    pub const fn view(&self) -> &View {
+        &self.view
+    }
+}

@@ -1,0 +1,146 @@
+//! Which pending work touches which bytes of a buffer, so that later work can be ordered behind it.
+//!
+//! Bytes are compared exactly, as regions: two column blocks of a matrix do not wait for each other. Entries of work
+//! that has ended are dropped when somebody looks; a write that *failed* stays until the bytes are written anew, so
+//! that nobody reads what it left behind without being told.
+
+use syncline_deps::{OverlapStats, Region, View};
+
+use crate::{DeviceError, Point};
+
+/// Above this many entries, those of one timeline are merged.
+const ENTRIES_MAX: usize = 64;
+
+/// The pending work on one buffer.
+#[derive(Debug, Default)]
+pub(crate) struct Hazards(Vec<Hazard>);
+
+#[derive(Clone, Debug)]
+struct Hazard {
+    region: Region,
+    writes: bool,
+    point: Point,
+}
+
+#[derive(PartialEq, Eq)]
+enum State {
+    Pending,
+    Done,
+    Failed,
+}
+
+impl Hazard {
+    /// What a lane had completed before it failed is done: the failure concerns what came after.
+    fn state(&self) -> State {
+        // The failure is looked up first: a lane that fails between the two looks has ended this work either way.
+        let failed = self.point.timeline().failure().is_some();
+        match (self.point.has_completed(), failed) {
+            (true, _) => State::Done,
+            (false, true) => State::Failed,
+            (false, false) => State::Pending,
+        }
+    }
+
+    fn overlaps(&self, region: &Region) -> bool {
+        self.region.overlaps(region, &mut OverlapStats::default())
+    }
+}
+
+/// How one command of a batch touches a buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Touch {
+    pub(crate) region: Region,
+    pub(crate) reads: bool,
+    pub(crate) writes: bool,
+}
+
+impl Hazards {
+    /// Adds to `waits` the points of all work that must come before `touch`.
+    pub(crate) fn collect(&mut self, touch: &Touch, waits: &mut Vec<Point>) {
+        self.0.retain(|hazard| {
+            let state = hazard.state();
+            let conflicts = match state {
+                State::Pending => touch.writes || hazard.writes,
+                // The failed work has ended. Who reads what it left must fail too; who only writes need not.
+                State::Failed => touch.reads && hazard.writes,
+                State::Done => false,
+            };
+            if conflicts && hazard.overlaps(&touch.region) {
+                add_latest(waits, &hazard.point);
+            }
+            state == State::Pending || (state == State::Failed && hazard.writes)
+        });
+    }
+
+    /// Notes that the work of `point` touches the buffer.
+    pub(crate) fn note(&mut self, touch: &Touch, point: &Point) {
+        if touch.writes && !touch.reads {
+            self.forgive(&touch.region);
+        }
+        let (region, writes) = (touch.region, touch.writes);
+        let same = self.0.iter_mut().find(|hazard| {
+            hazard.writes == writes
+                && hazard.point.timeline().id() == point.timeline().id()
+                && hazard.region == region
+        });
+        match same {
+            Some(hazard) => hazard.point = point.clone(),
+            None => self.0.push(Hazard { region, writes, point: point.clone() }),
+        }
+        if self.0.len() > ENTRIES_MAX {
+            self.merge();
+        }
+    }
+
+    /// The failure of whatever should have written bytes of `region`, if it failed.
+    pub(crate) fn failure(&self, region: &Region) -> Option<DeviceError> {
+        let mut written = self.0.iter().filter(|hazard| {
+            hazard.writes && hazard.overlaps(region) && hazard.state() == State::Failed
+        });
+        written.find_map(|hazard| hazard.point.timeline().failure())
+    }
+
+    /// The bytes of `region` are overwritten: what failed there before no longer matters.
+    pub(crate) fn forgive(&mut self, region: &Region) {
+        self.0.retain(|hazard| !(region.covers(&hazard.region) && hazard.state() == State::Failed));
+    }
+
+    /// One entry for each timeline and kind, over all their bytes and with the latest value. It orders more than it
+    /// must, but only behind work that was submitted before.
+    fn merge(&mut self) {
+        let mut merged: Vec<Hazard> = Vec::new();
+        for hazard in self.0.drain(..) {
+            let same = merged.iter_mut().find(|other| {
+                other.writes == hazard.writes
+                    && other.point.timeline().id() == hazard.point.timeline().id()
+            });
+            match same {
+                None => merged.push(hazard),
+                Some(other) => {
+                    other.region = hull(&other.region, &hazard.region);
+                    if hazard.point.value() > other.point.value() {
+                        other.point = hazard.point;
+                    }
+                }
+            }
+        }
+        self.0 = merged;
+    }
+}
+
+/// All bytes from the first of the two regions to the last.
+fn hull(one: &Region, other: &Region) -> Region {
+    let start = one.start().min(other.start());
+    let bytes = one.end().max(other.end()) - start;
+    Region::of(&View::bytes_at(start, bytes).expect("between bytes of views that exist"))
+}
+
+/// Keeps for each timeline the largest value only: it implies the smaller ones.
+fn add_latest(waits: &mut Vec<Point>, point: &Point) {
+    let same = waits.iter_mut().find(|wait| wait.timeline().id() == point.timeline().id());
+    match same {
+        Some(wait) if wait.value() >= point.value() => {}
+        Some(wait) => *wait = point.clone(),
+        None => waits.push(point.clone()),
+    }
+}

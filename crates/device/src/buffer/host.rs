@@ -1,0 +1,250 @@
+//! The host's access to buffers: reads and writes that wait for pending work, and maps that keep work off.
+
+use std::ops::{Deref, DerefMut};
+
+use syncline_deps::{Region, View};
+
+use super::uses::HostUse;
+use super::{Buffer, BufferView};
+use crate::copy::CopyPlan;
+use crate::element::{as_bytes, as_bytes_mut};
+use crate::{Deadline, DeviceError, Element};
+
+impl Buffer {
+    /// `count` elements from byte `offset` on, after all work that writes this buffer.
+    ///
+    /// # Errors
+    /// Bytes outside, or the failure of work that should have written them.
+    pub fn read<T: Element>(&self, offset: u64, count: usize) -> Result<Vec<T>, DeviceError> {
+        self.check(offset, (count as u64).saturating_mul(size_of::<T>() as u64))?;
+        // A buffer larger than any memory is refused here, before room for a copy of it is asked for.
+        self.allocate()?;
+        // SAFETY: all bits zero are a value of an `Element`.
+        let mut elements = vec![unsafe { std::mem::zeroed::<T>() }; count];
+        self.read_into(offset, &mut elements, Deadline::NEVER)?;
+        Ok(elements)
+    }
+
+    /// As [`Buffer::read`], into `target`, and no longer than `deadline`.
+    pub fn read_into<T: Element>(
+        &self,
+        offset: u64,
+        target: &mut [T],
+        deadline: Deadline,
+    ) -> Result<(), DeviceError> {
+        let target = as_bytes_mut(target);
+        let end = self.check(offset, target.len() as u64)?;
+        let _entered = self.enter(HostUse { writes: false, is_map: false }, deadline)?;
+        let memory = self.allocate()?;
+        self.refuse_failed(offset, end)?;
+        // SAFETY: the range was checked; work and hosts that write are kept off while `_entered` lives.
+        unsafe { memory.read(offset, target) }
+    }
+
+    /// Writes `source` at byte `offset`, after all work that uses this buffer.
+    pub fn write<T: Element>(&self, offset: u64, source: &[T]) -> Result<(), DeviceError> {
+        self.write_from(offset, source, Deadline::NEVER)
+    }
+
+    /// As [`Buffer::write`], and no longer than `deadline`.
+    pub fn write_from<T: Element>(
+        &self,
+        offset: u64,
+        source: &[T],
+        deadline: Deadline,
+    ) -> Result<(), DeviceError> {
+        let source = as_bytes(source);
+        let end = self.check(offset, source.len() as u64)?;
+        let _entered = self.enter(HostUse { writes: true, is_map: false }, deadline)?;
+        let memory = self.allocate()?;
+        // SAFETY: the range was checked; all other users are kept off while `_entered` lives.
+        unsafe { memory.write(offset, source) }?;
+        self.hazards().forgive(&bytes_at(offset, end));
+        Ok(())
+    }
+
+    /// The bytes, to read in place. While the map lives, work that writes the buffer is refused.
+    ///
+    /// # Errors
+    /// Also where the host cannot reach the device's memory.
+    pub fn map(&self, deadline: Deadline) -> Result<Map<'_>, DeviceError> {
+        let entered = self.enter(HostUse { writes: false, is_map: true }, deadline)?;
+        let pointer = self.mapped_pointer()?;
+        self.refuse_failed(0, self.bytes())?;
+        Ok(Map { pointer, entered })
+    }
+
+    /// The bytes, to read and write in place. While the map lives, work on the buffer is refused. What failed work left
+    /// behind is the caller's to overwrite.
+    pub fn map_mut(&self, deadline: Deadline) -> Result<MapMut<'_>, DeviceError> {
+        let entered = self.enter(HostUse { writes: true, is_map: true }, deadline)?;
+        let pointer = self.mapped_pointer()?;
+        self.hazards().forgive(&bytes_at(0, self.bytes()));
+        Ok(MapMut(Map { pointer, entered }))
+    }
+
+    fn mapped_pointer(&self) -> Result<*mut u8, DeviceError> {
+        let pointer = self.allocate()?.host_pointer();
+        pointer.map(|pointer| pointer.as_ptr()).ok_or_else(|| DeviceError::Unsupported {
+            device: self.device(),
+            what: "mapping a buffer that the host cannot reach (use `read` and `write`)".into(),
+        })
+    }
+
+    fn enter(&self, host: HostUse, deadline: Deadline) -> Result<Entered<'_>, DeviceError> {
+        self.0.uses.enter(self, host, deadline)?;
+        Ok(Entered { buffer: self, host })
+    }
+
+    fn check(&self, start: u64, bytes: u64) -> Result<u64, DeviceError> {
+        match start.checked_add(bytes) {
+            Some(end) if end <= self.bytes() => Ok(end),
+            end => Err(DeviceError::OutOfBounds {
+                buffer: self.id(),
+                start,
+                end: end.unwrap_or(u64::MAX),
+                bytes: self.bytes(),
+            }),
+        }
+    }
+
+    fn refuse_failed(&self, start: u64, end: u64) -> Result<(), DeviceError> {
+        self.hazards().failure(&bytes_at(start, end)).map_or(Ok(()), Err)
+    }
+}
+
+impl BufferView {
+    /// The elements in the view's order, after all work that writes the buffer.
+    ///
+    /// # Errors
+    /// As [`Buffer::read`]; and where elements of the view are not `T`s.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, DeviceError> {
+        self.check_element::<T>()?;
+        let Some((start, end)) = self.view.span() else { return Ok(Vec::new()) };
+        let bytes: Vec<u8> = self.buffer.read(start, (end - start) as usize)?;
+        // SAFETY: all bits zero are a value of an `Element`.
+        let mut elements = vec![unsafe { std::mem::zeroed::<T>() }; self.view.elements() as usize];
+        let plan = CopyPlan::new(&self.moved_back(start)?, &self.packed()?)?;
+        // SAFETY: the source view was moved to where `bytes` begins and ends with it; the target is as large as all
+        // elements together; the two are different memory.
+        unsafe { plan.run(bytes.as_ptr(), elements.as_mut_ptr().cast()) };
+        Ok(elements)
+    }
+
+    /// Replaces the elements, given in the view's order, after all work that uses the buffer.
+    ///
+    /// # Errors
+    /// Where there are not as many, or elements of the view are not `T`s, or share bytes.
+    pub fn write_all<T: Element>(&self, elements: &[T]) -> Result<(), DeviceError> {
+        self.check_element::<T>()?;
+        if self.view.is_broadcast() {
+            return Err(DeviceError::BroadcastWrite { buffer: self.buffer.id() });
+        }
+        if elements.len() as u64 != self.view.elements() {
+            return Err(DeviceError::ShapeMismatch {
+                source_shape: vec![elements.len() as u64],
+                target_shape: self.view.shape().to_vec(),
+            });
+        }
+        let Some((start, end)) = self.view.span() else { return Ok(()) };
+        if self.view.is_contiguous() {
+            return self.buffer.write(start, elements);
+        }
+        let plan = CopyPlan::new(&self.packed()?, &self.moved_back(start)?)?;
+        let entered =
+            self.buffer.enter(HostUse { writes: true, is_map: false }, Deadline::NEVER)?;
+        let memory = self.buffer.allocate()?;
+        let mut bytes = vec![0u8; (end - start) as usize];
+        // SAFETY: the range lies in the buffer, as every `BufferView` does; other users are kept off by `entered`.
+        unsafe { memory.read(start, &mut bytes)? };
+        // SAFETY: as in `to_vec`, the other way round.
+        unsafe { plan.run(elements.as_ptr().cast(), bytes.as_mut_ptr()) };
+        // SAFETY: as for the read.
+        unsafe { memory.write(start, &bytes)? };
+        self.buffer.hazards().forgive(&Region::of(&self.view));
+        drop(entered);
+        Ok(())
+    }
+
+    fn check_element<T: Element>(&self) -> Result<(), DeviceError> {
+        match T::holds(self.view.dtype()) {
+            true => Ok(()),
+            false => Err(DeviceError::ElementSize {
+                source_dtype: self.view.dtype(),
+                target_dtype: T::DTYPE,
+            }),
+        }
+    }
+
+    /// The same view of a buffer that begins at byte `start` of this one.
+    fn moved_back(&self, start: u64) -> Result<View, DeviceError> {
+        let view = &self.view;
+        let offset = view.offset() - start;
+        let moved = View::strided(view.dtype(), offset, view.shape(), view.strides());
+        Ok(moved.expect("the span of the view begins at `start`"))
+    }
+
+    fn packed(&self) -> Result<View, DeviceError> {
+        let packed = View::contiguous(self.view.dtype(), self.view.shape());
+        packed.map_err(|error| DeviceError::BadArgument { arg: 0, message: error.to_string() })
+    }
+}
+
+fn bytes_at(start: u64, end: u64) -> Region {
+    Region::of(&View::bytes_at(start, end - start).expect("inside a buffer that has memory"))
+}
+
+/// Keeps work off for as long as it lives.
+#[derive(Debug)]
+struct Entered<'a> {
+    buffer: &'a Buffer,
+    host: HostUse,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.buffer.0.uses.leave(self.host);
+    }
+}
+
+/// A buffer's bytes, read in place.
+#[derive(Debug)]
+pub struct Map<'a> {
+    pointer: *mut u8,
+    entered: Entered<'a>,
+}
+
+// SAFETY: a map is a shared slice of bytes that nobody writes; `Entered` is a reference to a `Sync` buffer.
+unsafe impl Send for Map<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Map<'_> {}
+
+impl Deref for Map<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the memory has at least as many bytes as the buffer, initialised, and lives as long as the buffer;
+        // who would write is kept off while `entered` lives (a `MapMut` hands out `&self` and `&mut self` only).
+        unsafe { std::slice::from_raw_parts(self.pointer, self.entered.buffer.bytes() as usize) }
+    }
+}
+
+/// A buffer's bytes, read and written in place.
+#[derive(Debug)]
+pub struct MapMut<'a>(Map<'a>);
+
+impl Deref for MapMut<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl DerefMut for MapMut<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let bytes = self.0.entered.buffer.bytes() as usize;
+        // SAFETY: as in `Map::deref`; all other users are kept off, and `&mut self` makes this the only slice.
+        unsafe { std::slice::from_raw_parts_mut(self.0.pointer, bytes) }
+    }
+}

@@ -1,0 +1,180 @@
+//! CPU devices: a set of worker threads with a memory pool of their own.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
+
+use super::lane::CpuLane;
+use super::memory::CpuAllocator;
+use crate::{
+    Allocator, Capabilities, Device, DeviceError, DeviceInfo, DeviceSpec, Lane, LaneInfo, LaneKind,
+};
+
+/// How a CPU device is set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuOptions {
+    /// Its number: `cpu:index`.
+    pub index: u32,
+    /// Worker threads for kernels.
+    pub compute_lanes: usize,
+    /// Worker threads for copies.
+    pub copy_lanes: usize,
+    /// The most memory that buffers may take.
+    pub memory_bytes: u64,
+    /// Whether compute lanes stay on one processor each. Lanes for copies never do: they sleep most of the time, and
+    /// should run wherever there is room.
+    pub pin: bool,
+}
+
+impl CpuOptions {
+    /// One compute lane for each processor, one copy lane, and as much memory as the machine has.
+    pub fn new(index: u32) -> Self {
+        Self {
+            index,
+            compute_lanes: processors().len(),
+            copy_lanes: 1,
+            memory_bytes: machine_memory_bytes(),
+            pin: true,
+        }
+    }
+
+    /// The same with `count` compute lanes.
+    #[must_use]
+    pub fn compute_lanes(mut self, count: usize) -> Self {
+        self.compute_lanes = count;
+        self
+    }
+
+    /// The same with at most `bytes` of memory.
+    #[must_use]
+    pub fn memory_bytes(mut self, bytes: u64) -> Self {
+        self.memory_bytes = bytes;
+        self
+    }
+}
+
+/// Worker threads of this process as a device.
+///
+/// ```
+/// use syncline_device::cpu::{CpuDevice, CpuOptions};
+///
+/// let device = CpuDevice::open(CpuOptions::new(1).compute_lanes(2))?;
+/// assert_eq!(device.spec().to_string(), "cpu:1");
+/// assert_eq!(device.lanes().len(), 3);
+/// # Ok::<(), syncline_device::DeviceError>(())
+/// ```
+#[derive(Debug)]
+pub struct CpuDevice {
+    info: DeviceInfo,
+    allocator: Arc<dyn Allocator>,
+    lanes: Vec<Arc<dyn Lane>>,
+    workers: Vec<Arc<CpuLane>>,
+    /// Lanes opened later, which close with the device.
+    opened: Mutex<Vec<Weak<CpuLane>>>,
+}
+
+impl CpuDevice {
+    /// Opens `cpu:0` with the usual options.
+    pub fn open_default() -> Result<Arc<dyn Device>, DeviceError> {
+        Self::open(CpuOptions::new(0))
+    }
+
+    /// Opens a device. There is at least one compute lane, whatever the options say; copies go there if there is no
+    /// copy lane.
+    pub fn open(options: CpuOptions) -> Result<Arc<dyn Device>, DeviceError> {
+        let spec = DeviceSpec::cpu(options.index);
+        let mut workers = Vec::new();
+        let processors = processors();
+        let compute_lanes = options.compute_lanes.max(1);
+        for number in 0..compute_lanes {
+            let info = LaneInfo::new(format!("{spec} compute {number}"), LaneKind::Compute, spec);
+            // Devices begin at different processors, so that two with one lane each do not share one.
+            let slot = options.index as usize * compute_lanes + number;
+            let pin = processors.get(slot % processors.len().max(1)).copied();
+            workers.push(Arc::new(CpuLane::start(info, pin.filter(|_| options.pin))?));
+        }
+        for number in 0..options.copy_lanes {
+            let info = LaneInfo::new(format!("{spec} copy {number}"), LaneKind::Copy, spec);
+            workers.push(Arc::new(CpuLane::start(info, None)?));
+        }
+        Ok(Arc::new(Self {
+            info: Self::describe(&options),
+            allocator: Arc::new(CpuAllocator::new(spec, options.memory_bytes)),
+            lanes: workers.iter().map(|lane| lane.clone() as Arc<dyn Lane>).collect(),
+            workers,
+            opened: Mutex::new(Vec::new()),
+        }))
+    }
+}
+
+impl CpuDevice {
+    /// What a device opened with `options` would be.
+    pub fn describe(options: &CpuOptions) -> DeviceInfo {
+        let capabilities = Capabilities {
+            host_visible: true,
+            host_functions: true,
+            wait_before_signal: true,
+            open_lanes: true,
+        };
+        let name = format!("{} worker threads", options.compute_lanes.max(1));
+        DeviceInfo::new(DeviceSpec::cpu(options.index), name, options.memory_bytes, capabilities)
+    }
+}
+
+impl Device for CpuDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn lanes(&self) -> &[Arc<dyn Lane>] {
+        &self.lanes
+    }
+
+    fn open_lane(&self, kind: LaneKind, name: &str) -> Result<Arc<dyn Lane>, DeviceError> {
+        let spec = self.info.spec;
+        let info = LaneInfo::new(format!("{spec} {name}"), kind, spec);
+        let lane = Arc::new(CpuLane::start(info, None)?);
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.retain(|lane| lane.strong_count() > 0);
+        opened.push(Arc::downgrade(&lane));
+        Ok(lane)
+    }
+
+    fn allocator(&self) -> &Arc<dyn Allocator> {
+        &self.allocator
+    }
+}
+
+impl Drop for CpuDevice {
+    fn drop(&mut self) {
+        let opened = self.opened.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.workers.clone();
+        all.extend(opened.iter().filter_map(Weak::upgrade));
+        // All are told before any is joined: a worker may be waiting for another one.
+        all.iter().for_each(|lane| lane.close());
+        all.iter().for_each(|lane| lane.join());
+    }
+}
+
+/// The processors that this process may use.
+fn processors() -> Vec<usize> {
+    #[cfg(target_os = "linux")]
+    if let Ok(set) = rustix::thread::sched_getaffinity(None) {
+        let allowed: Vec<usize> =
+            (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect();
+        if !allowed.is_empty() {
+            return allowed;
+        }
+    }
+    (0..thread::available_parallelism().map_or(1, usize::from)).collect()
+}
+
+#[cfg(target_os = "linux")]
+fn machine_memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    (info.totalram as u64).saturating_mul(info.mem_unit.into())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn machine_memory_bytes() -> u64 {
+    8 << 30
+}

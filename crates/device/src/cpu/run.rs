@@ -1,0 +1,274 @@
+//! What a CPU lane's worker does with its batches.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use syncline_deps::{Access, View};
+
+use super::queue::{Item, Job, Queue, Taken};
+use crate::copy::CopyPlan;
+use crate::{
+    BufferView, Command, Copy, Deadline, DeviceError, Dispatch, Fill, HostFunction, Kernel,
+    KernelArgs, Point, RawArg, TimelineOwner, Work, wait_any,
+};
+
+/// Runs batches until the lane closes.
+pub(super) fn work(queue: &Queue) {
+    let mut items = Vec::new();
+    let mut scratch = Vec::new();
+    while let Taken::Items(owner) = queue.take(&mut items) {
+        let mut left = items.drain(..);
+        while let Some(item) = left.next() {
+            if let Err(Failed { cause, behind }) = run(queue, item, &owner, &mut scratch) {
+                // A lane that closes hands everything back below; one that fails does so here, and goes on.
+                discard(queue, &cause, left.by_ref());
+                discard(queue, &cause, behind.into_iter());
+                break;
+            }
+        }
+    }
+    let (rest, owner) = queue.take_rest();
+    if !rest.is_empty() {
+        let closed = DeviceError::Closed { lane: queue.info.name.clone() };
+        owner.fail(closed.clone());
+        discard(queue, &closed, rest.into_iter());
+    }
+}
+
+/// A batch failed, and with it the lane: the cause, and what was queued behind.
+struct Failed {
+    cause: DeviceError,
+    behind: Vec<Item>,
+}
+
+/// Fails the lane. Before any lease is released: who waits for a buffer must find the failure when it gets there.
+fn fail(queue: &Queue, owner: &TimelineOwner, cause: DeviceError) -> Failed {
+    // The queue first: who learns of the failure from the timeline may recover the lane at once.
+    let behind = queue.fail(&cause);
+    owner.fail(cause.clone());
+    Failed { cause, behind }
+}
+
+fn run(
+    queue: &Queue,
+    item: Item,
+    owner: &TimelineOwner,
+    scratch: &mut Vec<RawArg>,
+) -> Result<(), Failed> {
+    match item.job {
+        Job::Batch(work) => run_batch(queue, *work, item.value, owner, scratch),
+        Job::Repeated { kernel, times } => {
+            let result = (0..times).rev().try_for_each(|left| {
+                run_bare(queue, &kernel)?;
+                signal(owner, item.value - left);
+                Ok(())
+            });
+            drop_quietly(kernel);
+            result.map_err(|cause| fail(queue, owner, cause))
+        }
+    }
+}
+
+fn run_bare(queue: &Queue, kernel: &Kernel) -> Result<(), DeviceError> {
+    refuse_if_closing(queue)?;
+    let function = kernel.cpu_function().expect("checked when it was submitted");
+    // SAFETY: there are no arguments.
+    let mut args = unsafe { KernelArgs::from_raw(&[], &[]) };
+    match catch(|| function(&mut args)) {
+        Ok(result) => result.map_err(|message| failed(kernel, None, message)),
+        Err(panic) => Err(panicked(kernel.name(), None, panic)),
+    }
+}
+
+fn signal(owner: &TimelineOwner, value: u64) {
+    owner.signal(value).expect("values of one lane grow, and only it can fail");
+}
+
+fn refuse_if_closing(queue: &Queue) -> Result<(), DeviceError> {
+    match queue.is_closing() {
+        true => Err(DeviceError::Closed { lane: queue.info.name.clone() }),
+        false => Ok(()),
+    }
+}
+
+/// Runs one batch to its end. Its leases are released before anybody learns that it has completed, and after it is
+/// known that it failed.
+fn run_batch(
+    queue: &Queue,
+    work: Work,
+    value: u64,
+    owner: &TimelineOwner,
+    scratch: &mut Vec<RawArg>,
+) -> Result<(), Failed> {
+    let Work { waits, commands, signals, task, mut leases } = work;
+    let mut result = waits.iter().try_for_each(|point| wait(queue, point, task.as_ref()));
+    for command in commands {
+        result = run_command(queue, command, result, task.as_ref(), scratch);
+    }
+    if result.is_ok() {
+        leases.clear();
+    }
+    for point in &signals {
+        if result.is_ok() {
+            result = point.timeline().signal(point.value());
+        }
+    }
+    result.map(|()| signal(owner, value)).map_err(|cause| {
+        let failed = fail(queue, owner, cause);
+        drop(leases);
+        fail_signals(&signals, &failed.cause);
+        failed
+    })
+}
+
+/// Gives up batches that come after a failure.
+fn discard(queue: &Queue, cause: &DeviceError, items: impl Iterator<Item = Item>) {
+    for item in items {
+        let Job::Batch(work) = item.job else {
+            drop_quietly(item);
+            continue;
+        };
+        let Work { commands, signals, task, leases, .. } = *work;
+        drop_quietly(commands);
+        drop(leases);
+        fail_signals(&signals, &cause.inherited(&queue.info.name, task.as_ref()));
+    }
+}
+
+fn fail_signals(signals: &[Point], cause: &DeviceError) {
+    for point in signals {
+        // Checked at submission: no lane owns these.
+        let _ = point.timeline().fail(cause.clone());
+    }
+}
+
+/// Waits for `point`, or until the lane closes.
+fn wait(queue: &Queue, point: &Point, task: Option<&Arc<str>>) -> Result<(), DeviceError> {
+    if point.is_reached() {
+        return Ok(());
+    }
+    let either = [point.clone(), queue.stop().point(1)];
+    match wait_any(&either, Deadline::NEVER) {
+        Ok(0) => Ok(()),
+        Ok(_) => Err(DeviceError::Closed { lane: queue.info.name.clone() }),
+        Err(cause) => Err(cause.inherited(&queue.info.name, task)),
+    }
+}
+
+/// Runs a command, or only drops it where something failed before.
+fn run_command(
+    queue: &Queue,
+    command: Command,
+    before: Result<(), DeviceError>,
+    task: Option<&Arc<str>>,
+    scratch: &mut Vec<RawArg>,
+) -> Result<(), DeviceError> {
+    let result = before.and_then(|()| refuse_if_closing(queue));
+    if result.is_err() {
+        drop_quietly(command);
+        return result;
+    }
+    if let Command::Host(function) = command {
+        let name = function.name().clone();
+        return catch(|| HostFunction::call(function))
+            .unwrap_or_else(|panic| Err(panicked(&name, task, panic)));
+    }
+    let ran = catch(|| match &command {
+        Command::Copy(copy) => run_copy(copy),
+        Command::Fill(fill) => run_fill(fill),
+        Command::Dispatch(dispatch) => run_dispatch(dispatch, task, scratch),
+        Command::Host(_) => unreachable!("called above"),
+    });
+    let result = ran.unwrap_or_else(|panic| match &command {
+        Command::Dispatch(dispatch) => Err(panicked(dispatch.kernel.name(), task, panic)),
+        _ => Err(panicked(&"copy or fill".into(), task, panic)),
+    });
+    drop_quietly(command);
+    result
+}
+
+fn catch<T>(call: impl FnOnce() -> T) -> std::thread::Result<T> {
+    // What a failed call leaves half done is memory of buffers, which stays marked as failed.
+    catch_unwind(AssertUnwindSafe(call))
+}
+
+/// What a closure captured may panic when it is dropped: that must not end the worker. Nor must what it throws, which
+/// may panic when it is dropped in its turn.
+fn drop_quietly<T>(value: T) {
+    catch(|| drop(value)).unwrap_or_else(std::mem::forget);
+}
+
+fn run_copy(copy: &Copy) -> Result<(), DeviceError> {
+    let plan = CopyPlan::new(copy.source.view(), copy.target.view())?;
+    let (source, target) = (base(&copy.source), base(&copy.target));
+    // SAFETY: both views lie inside their buffers, whose memory the batch's leases keep; whoever submitted the batch
+    // has ordered it with all conflicting work; different buffers never overlap.
+    unsafe {
+        match source == target {
+            true => plan.run_within(target),
+            false => plan.run(source, target),
+        }
+    }
+    Ok(())
+}
+
+fn run_fill(fill: &Fill) -> Result<(), DeviceError> {
+    // SAFETY: as in `run_copy`; the pattern was checked when the batch was submitted.
+    unsafe { crate::fill::run(base(&fill.target), fill.target.view(), &fill.pattern) };
+    Ok(())
+}
+
+fn run_dispatch(
+    dispatch: &Dispatch,
+    task: Option<&Arc<str>>,
+    scratch: &mut Vec<RawArg>,
+) -> Result<(), DeviceError> {
+    let function = dispatch.kernel.cpu_function().expect("checked when the batch was submitted");
+    scratch.clear();
+    scratch.extend(dispatch.args.iter().map(|arg| RawArg {
+        base: base(&arg.target),
+        view: if arg.access == Access::NoDep {
+            nothing_of(&arg.target)
+        } else {
+            *arg.target.view()
+        },
+        writes: arg.access.writes(),
+    }));
+    // SAFETY: as in `run_copy`; the views of one batch may overlap each other, which `KernelArgs` looks after.
+    let args = unsafe { KernelArgs::from_raw(scratch, &dispatch.scalars) };
+    function(&mut args.with_grid(dispatch.grid))
+        .map_err(|message| failed(&dispatch.kernel, task, message))
+}
+
+/// An argument without order has no element that could be taken: others may write them at any time.
+#[cold]
+fn nothing_of(target: &BufferView) -> View {
+    let (dtype, offset) = (target.view().dtype(), target.view().offset());
+    View::strided(dtype, offset, &[0], &[dtype.bytes() as i64]).expect("an empty view is valid")
+}
+
+#[cold]
+fn failed(kernel: &Kernel, task: Option<&Arc<str>>, message: String) -> DeviceError {
+    DeviceError::KernelFailed {
+        kernel: kernel.name().clone(),
+        task: task.cloned(),
+        message: message.into(),
+    }
+}
+
+/// The first byte of a view's buffer.
+fn base(target: &BufferView) -> *mut u8 {
+    let start = target.buffer().host_pointer();
+    start.expect("leased memory of a CPU device, which the host reaches").as_ptr()
+}
+
+#[cold]
+fn panicked(name: &Arc<str>, task: Option<&Arc<str>>, panic: Box<dyn Any + Send>) -> DeviceError {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let message = text.unwrap_or("(no message)").into();
+    // What is thrown may panic again when dropped.
+    std::mem::forget(panic);
+    DeviceError::KernelPanicked { kernel: name.clone(), task: task.cloned(), message }
+}

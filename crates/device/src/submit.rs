@@ -1,0 +1,130 @@
+//! From a batch to work: checks, leases and order, the same for every backend.
+
+use std::sync::MutexGuard;
+
+use syncline_deps::{Access, BufferId, Region};
+
+use crate::buffer::{Hazards, Touch};
+use crate::{Batch, Buffer, BufferView, Command, DeviceError, Lane, Point, Work};
+
+/// Who sees to it that conflicting work is ordered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ordered {
+    /// This module adds the waits.
+    Yes,
+    /// The caller has.
+    ByCaller,
+}
+
+/// # Safety
+/// With [`Ordered::ByCaller`], all conflicting work submitted before is ordered before this batch.
+pub(crate) unsafe fn submit(
+    lane: &dyn Lane,
+    batch: Batch,
+    ordered: Ordered,
+) -> Result<Point, DeviceError> {
+    batch.signals.iter().try_for_each(|point| point.timeline().refuse_if_owned())?;
+    let mut uses = Uses::default();
+    for command in batch.commands.iter() {
+        check(lane, command)?;
+        command.for_each_access(|view, access| uses.note(view, access));
+    }
+    let Batch { waits, commands, signals, task } = batch;
+    let mut work = Work { waits, commands, signals, task, leases: Vec::new() };
+    if uses.buffers.is_empty() {
+        // SAFETY: the work was checked and touches no buffer.
+        return unsafe { lane.enqueue(work) };
+    }
+
+    // Leases before locks: a lease waits for the host's reads and writes under way, and those take the lock to look
+    // for failures before they end.
+    uses.sort();
+    work.leases.reserve_exact(uses.buffers.len());
+    for buffer in &uses.buffers {
+        work.leases.push(buffer.lease(uses.access_to(buffer))?);
+    }
+    // All buffers are locked in one order and stay locked until the work is in the queue. So of any two batches that
+    // share buffers one comes first on all of them, and no two batches wait for each other.
+    let mut hazards: Vec<MutexGuard<'_, Hazards>> =
+        uses.buffers.iter().map(|buffer| buffer.hazards()).collect();
+    if ordered == Ordered::Yes {
+        uses.for_each(|at, touch| hazards[at].collect(touch, &mut work.waits));
+    }
+    // SAFETY: the work was checked; what conflicts with it is awaited, or ordered by the caller.
+    let point = unsafe { lane.enqueue(work) }?;
+    uses.for_each(|at, touch| hazards[at].note(touch, &point));
+    Ok(point)
+}
+
+/// The buffers that a batch uses, each once, and how it touches them.
+#[derive(Default)]
+struct Uses {
+    buffers: Vec<Buffer>,
+    touches: Vec<(BufferId, Touch)>,
+}
+
+impl Uses {
+    fn note(&mut self, target: &BufferView, access: Access) {
+        let buffer = target.buffer();
+        if !self.buffers.iter().any(|other| other.id() == buffer.id()) {
+            self.buffers.push(buffer.clone());
+        }
+        // What orders nothing is leased all the same: the buffer must live, and have memory.
+        if access != Access::NoDep && !target.view().is_empty() {
+            let region = Region::of(target.view());
+            let touch = Touch { region, reads: access.reads(), writes: access.writes() };
+            self.touches.push((buffer.id(), touch));
+        }
+    }
+
+    fn sort(&mut self) {
+        self.buffers.sort_by_key(Buffer::id);
+    }
+
+    fn for_each(&self, mut visit: impl FnMut(usize, &Touch)) {
+        for (id, touch) in &self.touches {
+            let at = self.buffers.binary_search_by_key(id, Buffer::id);
+            visit(at.expect("noted together, and sorted"), touch);
+        }
+    }
+
+    fn access_to(&self, buffer: &Buffer) -> Access {
+        let id = buffer.id();
+        match self.touches.iter().any(|(of, touch)| *of == id && touch.writes) {
+            true => Access::InOut,
+            false => Access::Input,
+        }
+    }
+}
+
+/// Refuses what could not run, before anything does.
+fn check(lane: &dyn Lane, command: &Command) -> Result<(), DeviceError> {
+    let mut refused = Ok(());
+    command.for_each_access(|target, access| {
+        if refused.is_ok() {
+            refused = check_access(lane, target, access);
+        }
+    });
+    refused?;
+    match command {
+        Command::Copy(copy) => crate::copy::check(copy),
+        Command::Fill(fill) => crate::fill::check(fill),
+        Command::Dispatch(dispatch) => dispatch.kernel.require(lane.info().device.backend),
+        Command::Host(_) => Ok(()),
+    }
+}
+
+fn check_access(lane: &dyn Lane, target: &BufferView, access: Access) -> Result<(), DeviceError> {
+    let buffer = target.buffer();
+    if !lane.can_access(buffer.device()) {
+        return Err(DeviceError::WrongDevice {
+            buffer: buffer.id(),
+            buffer_device: buffer.device(),
+            lane_device: lane.info().device,
+        });
+    }
+    if access.writes() && target.view().is_broadcast() {
+        return Err(DeviceError::BroadcastWrite { buffer: buffer.id() });
+    }
+    Ok(())
+}

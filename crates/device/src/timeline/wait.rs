@@ -1,0 +1,125 @@
+//! Waiting for several points at once.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Timeline;
+use crate::sync::{WaitWord, lock, spin_loop, spins};
+use crate::{Deadline, DeviceError, Point, PointStatus};
+
+/// One sleeping thread that several timelines can wake.
+pub(super) struct Watcher(WaitWord);
+
+impl Watcher {
+    pub(super) fn wake(&self) {
+        self.0.bump_and_wake();
+    }
+}
+
+/// Waits until every point is reached. The first failure of any of them ends the wait at once, also when another
+/// point would never be reached. No points: returns at once.
+pub fn wait_all(points: &[Point], deadline: Deadline) -> Result<(), DeviceError> {
+    match points {
+        [] => Ok(()),
+        [point] => point.wait(deadline),
+        _ => {
+            // One point a timeline is enough, the latest: a list of thousands often names a few lanes.
+            let mut latest: Vec<Point> = points.to_vec();
+            latest.sort_by_key(|point| (point.timeline().id(), Reverse(point.value())));
+            latest.dedup_by_key(|point| point.timeline().id());
+            wait_until(&latest, deadline, |statuses| statuses.all_reached.then_some(()))
+        }
+    }
+}
+
+/// Waits until any point is reached, and returns the index of the first of those that are.
+///
+/// # Errors
+/// The failure of any of the timelines; the deadline; an empty list, for which no wait could end.
+pub fn wait_any(points: &[Point], deadline: Deadline) -> Result<usize, DeviceError> {
+    match points {
+        [] => Err(DeviceError::NothingToWaitFor),
+        [point] => point.wait(deadline).map(|()| 0),
+        _ => wait_until(points, deadline, |statuses| statuses.first_reached),
+    }
+}
+
+/// What one look at all points found.
+struct Statuses {
+    all_reached: bool,
+    first_reached: Option<usize>,
+}
+
+fn wait_until<T>(
+    points: &[Point],
+    deadline: Deadline,
+    done: impl Fn(&Statuses) -> Option<T>,
+) -> Result<T, DeviceError> {
+    for _ in 0..spins() {
+        if let Some(result) = done(&look(points, Point::status)?) {
+            return Ok(result);
+        }
+        spin_loop();
+    }
+    let began = Instant::now();
+    let registered = Registered::new(points);
+    loop {
+        // As for a single wait: read the word that we sleep on, then arm, then sleep.
+        let seen = registered.watcher.0.load();
+        let statuses = look(points, |point| point.timeline().arm(point.value()))?;
+        if let Some(result) = done(&statuses) {
+            return Ok(result);
+        }
+        if deadline.has_passed() {
+            let pending = points.iter().find(|point| !point.is_reached()).unwrap_or(&points[0]);
+            return Err(pending.timeline().deadline_passed(pending.value(), began));
+        }
+        registered.watcher.0.wait(seen, deadline.instant());
+    }
+}
+
+fn look(points: &[Point], status: impl Fn(&Point) -> PointStatus) -> Result<Statuses, DeviceError> {
+    let mut statuses = Statuses { all_reached: true, first_reached: None };
+    for (index, point) in points.iter().enumerate() {
+        match status(point) {
+            PointStatus::Failed(cause) => return Err(cause),
+            PointStatus::Pending => statuses.all_reached = false,
+            PointStatus::Reached => {
+                statuses.first_reached.get_or_insert(index);
+            }
+        }
+    }
+    Ok(statuses)
+}
+
+/// A watcher on the lists of its timelines, once on each, taken off again on every way out.
+struct Registered<'a> {
+    watcher: Arc<Watcher>,
+    timelines: Vec<&'a Timeline>,
+}
+
+impl<'a> Registered<'a> {
+    fn new(points: &'a [Point]) -> Self {
+        let watcher = Arc::new(Watcher(WaitWord::new()));
+        let mut timelines: Vec<&Timeline> = points.iter().map(Point::timeline).collect();
+        timelines.sort_by_key(|timeline| timeline.id());
+        timelines.dedup_by_key(|timeline| timeline.id());
+        for timeline in &timelines {
+            watchers(timeline).push(watcher.clone());
+        }
+        Self { watcher, timelines }
+    }
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        for timeline in &self.timelines {
+            watchers(timeline).retain(|other| !Arc::ptr_eq(other, &self.watcher));
+        }
+    }
+}
+
+fn watchers(timeline: &Timeline) -> crate::sync::MutexGuard<'_, Vec<Arc<Watcher>>> {
+    lock(&timeline.0.watchers)
+}

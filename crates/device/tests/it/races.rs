@@ -1,0 +1,126 @@
+use std::panic::panic_any;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use syncline_deps::{Access, Dtype, View};
+use syncline_device::cpu::{CpuDevice, CpuOptions};
+use syncline_device::{
+    Batch, Command, Deadline, Device, DeviceError, Kernel, KernelArg, KernelArgs, Pattern, Timeline,
+};
+
+fn device() -> std::sync::Arc<dyn Device> {
+    let options = CpuOptions::new(0).compute_lanes(2).memory_bytes(1 << 30);
+    CpuDevice::open(options).unwrap()
+}
+
+fn in_time() -> Deadline {
+    Deadline::after(Duration::from_secs(60))
+}
+
+/// Throws another one when it is dropped, the first time.
+struct Bomb(bool);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if self.0 && !thread::panicking() {
+            panic_any(Bomb(false));
+        }
+    }
+}
+
+#[test]
+fn submitting_while_the_host_writes_and_reads_the_same_buffer() {
+    let device = device();
+    let (sender, done) = channel();
+    thread::spawn(move || {
+        let buffer = device.buffer(1 << 20);
+        let bytes = vec![7u8; 1 << 20];
+        thread::scope(|threads| {
+            threads.spawn(|| {
+                for _ in 0..100 {
+                    buffer.write(0, &bytes).unwrap();
+                    buffer.read::<u8>(0, 64).unwrap();
+                }
+            });
+            for _ in 0..100 {
+                let fill = Command::fill(buffer.all(), Pattern::new(&[1]).unwrap());
+                device.lanes()[0].submit(fill.into()).unwrap();
+            }
+        });
+        sender.send(()).unwrap();
+    });
+    done.recv_timeout(Duration::from_secs(60)).expect("the host and a submitter block each other");
+}
+
+#[test]
+fn a_read_that_waited_for_work_finds_that_it_failed() {
+    struct Slow;
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+    let device = device();
+    let buffer = device.buffer(64);
+    buffer.write(0, &[1u8; 64]).unwrap();
+    let (lane, broken, slow) = (&device.lanes()[0], Timeline::new("broken", 0), Slow);
+    let fill = Command::fill(buffer.all(), Pattern::new(&[2]).unwrap());
+    lane.submit(Batch::from(fill).wait(broken.point(1))).unwrap();
+    let behind = Command::host("slow to go", move || {
+        drop(slow);
+        Ok(())
+    });
+    lane.submit(behind.into()).unwrap();
+    broken.fail(DeviceError::Cancelled { reason: "on purpose".into() }).unwrap();
+    buffer.read::<u8>(0, 64).expect_err("what should have been written was not");
+}
+
+#[test]
+fn what_a_kernel_throws_may_panic_again() {
+    let device = device();
+    let lane = &device.lanes()[0];
+    let bomb = Bomb(true);
+    let commands = [
+        Command::host("throws", || panic_any(Bomb(true))),
+        Command::host("fails with a bomb", move || {
+            let _bomb = &bomb;
+            Err(DeviceError::Cancelled { reason: "on purpose".into() })
+        }),
+    ];
+    for command in commands {
+        let point = lane.submit(command.into()).unwrap();
+        point.wait(in_time()).expect_err("it panicked or failed");
+        lane.recover();
+        lane.submit(Batch::new()).unwrap().wait(in_time()).expect("the worker is alive");
+    }
+}
+
+#[test]
+fn an_argument_without_order_shows_nothing() {
+    let device = device();
+    let kernel = Kernel::cpu("look", |args: &mut KernelArgs<'_>| {
+        args.slice::<u8>(0).map(|bytes| assert!(bytes.is_empty()))
+    });
+    let arg = KernelArg::new(Access::NoDep, device.buffer(64).all());
+    let point = device.lanes()[0].submit(Command::dispatch(&kernel, vec![arg], vec![]).into());
+    point.unwrap().wait(in_time()).unwrap();
+}
+
+#[test]
+fn a_buffer_larger_than_any_memory_is_refused_by_every_access() {
+    let device = device();
+    let buffer = device.buffer(u64::MAX);
+    let refused = |result: Result<(), DeviceError>| {
+        assert!(matches!(result, Err(DeviceError::OutOfMemory { .. })), "{result:?}");
+    };
+    refused(buffer.read::<u8>(0, 4).map(drop));
+    refused(buffer.read::<u8>(1 << 63, 4).map(drop));
+    refused(buffer.read::<u8>(0, usize::MAX).map(drop));
+    refused(buffer.write(1 << 63, &[0u8; 4]));
+    refused(buffer.map(in_time()).map(drop));
+    refused(buffer.map_mut(in_time()).map(drop));
+    let far = buffer.view(View::bytes_at(1 << 40, 8).unwrap()).unwrap();
+    refused(far.to_vec::<u8>().map(drop));
+    assert!(buffer.tensor(Dtype::U8, &[u64::MAX]).is_err());
+}
