@@ -1,0 +1,107 @@
+//! Every two tasks that conflict are ordered as submitted; every explicit dep is kept.
+
+use syncline_deps::{Access, OverlapStats, Region};
+
+use super::{CheckError, Happens};
+use crate::graph::GraphData;
+use crate::plan::{ExecutionPlan, OpIndex};
+
+/// The last ops of one lane that wrote and that read a place, of the tasks seen so far.
+///
+/// If the last one on a lane happens before a task, all earlier ones on that lane do.
+#[derive(Clone, Copy)]
+struct LaneUse {
+    lane: u16,
+    writer: Option<OpIndex>,
+    reader: Option<OpIndex>,
+}
+
+/// Who answers for the order inside manual scopes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manual {
+    /// What comes after the scope is ordered; what is inside it, its author ordered as he liked.
+    ByItsAuthor,
+    /// Everything that conflicts must be ordered.
+    LikeAnyTask,
+}
+
+pub fn check(plan: &ExecutionPlan, happens: &Happens, manual: Manual) -> Result<(), CheckError> {
+    let graph = &*plan.graph;
+    let overlaps = overlapping_places(graph);
+    let mut uses: Vec<Vec<LaneUse>> = vec![Vec::new(); graph.places.len()];
+    for (at, task) in graph.tasks.iter().enumerate() {
+        let op = plan.task_ops[at];
+        for dep in graph.deps_of(at) {
+            let first = plan.task_ops[dep.index()];
+            if !happens.before(first, op) {
+                return Err(CheckError::Order { first: plan.site(first), second: plan.site(op) });
+            }
+        }
+        let args = &graph.args[graph.args_range(at)];
+        if !task.manual || manual == Manual::LikeAnyTask {
+            for arg in args.iter().filter(|arg| arg.access != Access::NoDep) {
+                for &other in &overlaps[arg.place as usize] {
+                    let conflict = uses[other as usize].iter().find_map(|lane| {
+                        let reader = lane.reader.filter(|_| arg.access.writes());
+                        [lane.writer, reader]
+                            .into_iter()
+                            .flatten()
+                            .find(|&first| !happens.before(first, op))
+                    });
+                    if let Some(first) = conflict {
+                        return Err(race(plan, first, op, arg.place));
+                    }
+                }
+            }
+        }
+        for arg in args.iter().filter(|arg| arg.access != Access::NoDep) {
+            note(&mut uses[arg.place as usize], happens, op, arg.access);
+        }
+    }
+    Ok(())
+}
+
+fn note(uses: &mut Vec<LaneUse>, happens: &Happens, op: OpIndex, access: Access) {
+    let (lane, position) = happens.place(op);
+    let at = uses.iter().position(|known| known.lane == lane).unwrap_or_else(|| {
+        uses.push(LaneUse { lane, writer: None, reader: None });
+        uses.len() - 1
+    });
+    let known = if access.writes() { &mut uses[at].writer } else { &mut uses[at].reader };
+    if known.is_none_or(|last| happens.place(last).1 < position) {
+        *known = Some(op);
+    }
+}
+
+fn race(plan: &ExecutionPlan, first: OpIndex, second: OpIndex, place: u32) -> CheckError {
+    let buffer = plan.graph.places[place as usize].buffer;
+    CheckError::Race {
+        first: plan.site(first),
+        second: plan.site(second),
+        buffer: plan.graph.names.get(plan.graph.buffers[buffer as usize].name).into(),
+    }
+}
+
+/// For each place those of the same buffer that share a byte with it, itself included unless it is empty.
+fn overlapping_places(graph: &GraphData) -> Vec<Vec<u32>> {
+    let mut by_buffer: Vec<Vec<u32>> = vec![Vec::new(); graph.buffers.len()];
+    for (at, place) in graph.places.iter().enumerate() {
+        by_buffer[place.buffer as usize].push(at as u32);
+    }
+    let regions: Vec<Region> = graph.places.iter().map(|place| Region::of(&place.view)).collect();
+    let mut overlaps = vec![Vec::new(); graph.places.len()];
+    let mut stats = OverlapStats::default();
+    for places in &mut by_buffer {
+        places.retain(|&place| !graph.places[place as usize].view.is_empty());
+        for (at, &a) in places.iter().enumerate() {
+            overlaps[a as usize].push(a);
+            for &b in &places[..at] {
+                if regions[a as usize].overlaps(&regions[b as usize], &mut stats) {
+                    overlaps[a as usize].push(b);
+                    overlaps[b as usize].push(a);
+                }
+            }
+        }
+    }
+    overlaps
+}

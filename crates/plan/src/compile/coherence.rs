@@ -1,0 +1,427 @@
+//! Coherence: copies wherever a task's bytes are not on its device, and memory for every buffer where it is used.
+//!
+//! For each block of a buffer it is known on which devices its newest content is, and which op brought it there.
+//! A read on another device inserts a copy of just the blocks that are missing; a write leaves the content on one
+//! device only. At the end, what external buffers hold is brought home.
+//!
+//! A copy depends on what brought the bytes to its source, and its reader depends on the copy. That is enough: whoever
+//! used the target's old bytes comes before the write of the new content, which comes before the copy; whoever
+//! overwrites the source's bytes comes after the copy's reader. Both by edges that the graph already has.
+
+use syncline_deps::EdgeFlags;
+
+use super::blocks::Blocks;
+use super::error::CompileError;
+use super::lower::Lowered;
+use super::place::Placement;
+use super::runs::{merge, views_of};
+use crate::graph::{ArgRecord, BufferKind, GraphData};
+use crate::machine::{DeviceIndex, Machine};
+use crate::plan::{Copy, CopyIndex, Memory, MemoryIndex, MemoryPlace, OpKind, TaskIndex};
+
+/// No op: the content is not on this device.
+const NOWHERE: u32 = u32::MAX;
+/// No op: the content has been on this device since before the run.
+const INITIAL: u32 = u32::MAX - 1;
+
+/// Inserts copies and finds the memories that are needed.
+pub fn lower(
+    graph: &GraphData,
+    machine: &Machine,
+    placement: &Placement,
+) -> Result<Lowered, CompileError> {
+    let mut lowering = Lowering::new(graph, machine, placement);
+    for task in 0..graph.tasks.len() {
+        lowering.task(task)?;
+    }
+    lowering.bring_home();
+    lowering.finish()
+}
+
+struct Lowering<'a> {
+    graph: &'a GraphData,
+    machine: &'a Machine,
+    placement: &'a Placement,
+    out: Lowered,
+    task_ops: Vec<u32>,
+    /// By buffer; `None` where nothing can be out of place.
+    tracked: Vec<Option<Tracked>>,
+    /// Number of each place among those of its buffer.
+    place_numbers: Vec<u32>,
+    /// By buffer and device: whether there is memory.
+    resident: Vec<bool>,
+}
+
+/// What is known of one buffer's blocks.
+struct Tracked {
+    blocks: Blocks,
+    /// By block and device: the op that brought the newest content there.
+    arrived: Vec<u32>,
+    /// By block: the last task of the commutative group that is open.
+    grouped: Vec<u32>,
+}
+
+impl<'a> Lowering<'a> {
+    fn new(graph: &'a GraphData, machine: &'a Machine, placement: &'a Placement) -> Self {
+        let devices = machine.devices().len();
+        let (place_numbers, places) = number_places(graph);
+        let tracked = needs_tracking(graph, placement)
+            .into_iter()
+            .zip(&places)
+            .enumerate()
+            .map(|(buffer, (needed, places))| {
+                needed.then(|| {
+                    let home = (graph.buffers[buffer].kind == BufferKind::External)
+                        .then_some(placement.buffer_homes[buffer]);
+                    Tracked::new(graph, places, home, devices)
+                })
+            })
+            .collect();
+        let mut out = Lowered::default();
+        let count = graph.tasks.len();
+        out.kinds.reserve(count);
+        out.devices.reserve(count);
+        out.costs_ns.reserve(count);
+        out.priorities.reserve(count);
+        out.preds_end.reserve(count);
+        out.preds.reserve(graph.edges.len());
+        Self {
+            graph,
+            machine,
+            placement,
+            out,
+            task_ops: Vec::with_capacity(count),
+            tracked,
+            place_numbers,
+            resident: vec![false; graph.buffers.len() * devices],
+        }
+    }
+
+    fn task(&mut self, task: usize) -> Result<(), CompileError> {
+        let device = self.placement.task_devices[task];
+        let graph = self.graph;
+        let args = &graph.args[graph.args_range(task)];
+        let mut extra = Vec::new();
+        // All reads before any write: a task may read and write one place through two arguments.
+        for arg in args {
+            self.mark_resident(graph.places[arg.place as usize].buffer, device);
+            if self.tracked[graph.places[arg.place as usize].buffer as usize].is_some() {
+                self.read(task, arg, device, &mut extra)?;
+            }
+        }
+        let op = self.out.len() as u32;
+        for arg in args.iter().filter(|arg| arg.access.writes()) {
+            self.write(arg, device, op);
+        }
+        let preds_start = self.out.preds.len();
+        let waits = graph.edges_of(task).iter().filter(|edge| edge.flags.contains(EdgeFlags::WAIT));
+        self.out.preds.extend(waits.map(|edge| self.task_ops[edge.pred.index()]));
+        if !extra.is_empty() {
+            self.out.preds.extend_from_slice(&extra);
+            let mut preds = self.out.preds.split_off(preds_start);
+            preds.sort_unstable();
+            preds.dedup();
+            self.out.preds.append(&mut preds);
+        }
+        self.task_ops.push(op);
+        self.push(
+            OpKind::Task(TaskIndex(task as u32)),
+            device,
+            self.placement.task_costs_ns[task],
+            graph.tasks[task].priority,
+        );
+        Ok(())
+    }
+
+    /// Ends the op whose predecessors were just added.
+    fn push(&mut self, kind: OpKind, device: DeviceIndex, cost_ns: u64, priority: i32) {
+        self.out.kinds.push(kind);
+        self.out.devices.push(device);
+        self.out.costs_ns.push(cost_ns);
+        self.out.priorities.push(priority);
+        self.out.preds_end.push(self.out.preds.len() as u32);
+    }
+
+    /// Makes sure that what `arg` reads is on `device`; `extra` gets the copies that the task must wait for, and the
+    /// task before it in a commutative group.
+    fn read(
+        &mut self,
+        task: usize,
+        arg: &ArgRecord,
+        device: DeviceIndex,
+        extra: &mut Vec<u32>,
+    ) -> Result<(), CompileError> {
+        let buffer = self.graph.places[arg.place as usize].buffer;
+        let tracked = self.tracked[buffer as usize].as_ref().expect("the caller looked");
+        let blocks = tracked.blocks.of_place(self.place_numbers[arg.place as usize] as usize);
+        if arg.access.is_grouped() {
+            let grouped = blocks.iter().map(|&block| tracked.grouped[block as usize]);
+            extra.extend(grouped.filter(|&op| op < INITIAL));
+        }
+        if !arg.access.reads() {
+            return Ok(());
+        }
+        let mut missing: Vec<(DeviceIndex, u32)> = Vec::new();
+        for &block in blocks {
+            if tracked.arrived_on(block, device) == NOWHERE {
+                match self.nearest(tracked, block, device) {
+                    Some(source) => missing.push((source, block)),
+                    None => return Err(self.uninitialised(task, buffer, block)),
+                }
+            }
+        }
+        let all = missing.len() == blocks.len();
+        let priority = self.graph.tasks[task].priority;
+        self.copy_in(buffer, device, missing, all.then_some(arg.place), priority);
+        let tracked = self.tracked[buffer as usize].as_ref().expect("as above");
+        let number = self.place_numbers[arg.place as usize] as usize;
+        for &block in tracked.blocks.of_place(number) {
+            let op = tracked.arrived_on(block, device);
+            if op < INITIAL && matches!(self.out.kinds[op as usize], OpKind::Copy(_)) {
+                extra.push(op);
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies `missing` blocks to `target`, one copy for each source.
+    fn copy_in(
+        &mut self,
+        buffer: u32,
+        target: DeviceIndex,
+        mut missing: Vec<(DeviceIndex, u32)>,
+        whole_place: Option<u32>,
+        priority: i32,
+    ) {
+        missing.sort_unstable();
+        let one_source = missing.first().map(|first| first.0) == missing.last().map(|last| last.0);
+        for group in missing.chunk_by(|a, b| a.0 == b.0) {
+            let source = group[0].0;
+            let tracked =
+                self.tracked[buffer as usize].as_ref().expect("missing blocks are tracked");
+            let whole = whole_place
+                .filter(|_| one_source)
+                .map(|place| self.graph.places[place as usize].view)
+                .filter(|view| !view.is_broadcast());
+            let views: Box<[_]> = match whole {
+                Some(view) => Box::new([view]),
+                None => {
+                    let mut runs: Vec<_> = (group.iter())
+                        .flat_map(|&(_, block)| tracked.blocks.runs(block))
+                        .copied()
+                        .collect();
+                    merge(&mut runs);
+                    views_of(&runs).into()
+                }
+            };
+            let mut preds: Vec<u32> = (group.iter())
+                .map(|&(_, block)| tracked.arrived_on(block, source))
+                .filter(|&op| op < INITIAL)
+                .collect();
+            preds.sort_unstable();
+            preds.dedup();
+            self.out.preds.append(&mut preds);
+            self.mark_resident(buffer, source);
+            self.mark_resident(buffer, target);
+            let op = self.out.len() as u32;
+            let bytes = views.iter().map(|view| view.bytes()).sum();
+            // Memories have no number before all are known: the device stands in until `finish`.
+            self.out.copies.push(Copy {
+                source: self.stand_in(buffer, source),
+                target: self.stand_in(buffer, target),
+                views,
+            });
+            let copy = CopyIndex(self.out.copies.len() as u32 - 1);
+            let cost = self.machine.copy_ns(source, target, bytes).max(1);
+            self.push(OpKind::Copy(copy), target, cost, priority);
+            let devices = self.machine.devices().len();
+            let tracked = self.tracked[buffer as usize].as_mut().expect("as above");
+            for &(_, block) in group {
+                tracked.arrived[block as usize * devices + target.index()] = op;
+            }
+        }
+    }
+
+    /// After `arg` was written by `op`, its content is on `device` alone.
+    fn write(&mut self, arg: &ArgRecord, device: DeviceIndex, op: u32) {
+        let buffer = self.graph.places[arg.place as usize].buffer;
+        let devices = self.machine.devices().len();
+        let Some(tracked) = self.tracked[buffer as usize].as_mut() else { return };
+        let number = self.place_numbers[arg.place as usize] as usize;
+        for &block in tracked.blocks.of_place(number) {
+            let arrived = &mut tracked.arrived[block as usize * devices..][..devices];
+            arrived.fill(NOWHERE);
+            arrived[device.index()] = op;
+            let open = arg.access.is_grouped();
+            tracked.grouped[block as usize] = if open { op } else { NOWHERE };
+        }
+    }
+
+    /// The device from which `block` comes to `target` fastest; `None` if it is nowhere.
+    fn nearest(&self, tracked: &Tracked, block: u32, target: DeviceIndex) -> Option<DeviceIndex> {
+        (0..self.machine.devices().len() as u16)
+            .map(DeviceIndex)
+            .filter(|&source| tracked.arrived_on(block, source) != NOWHERE)
+            .min_by_key(|&source| self.machine.copy_ns(source, target, tracked.bytes(block)))
+    }
+
+    /// Copies what external buffers hold to where they live.
+    fn bring_home(&mut self) {
+        for buffer in 0..self.graph.buffers.len() {
+            let home = self.placement.buffer_homes[buffer];
+            if self.graph.buffers[buffer].kind != BufferKind::External {
+                continue;
+            }
+            self.mark_resident(buffer as u32, home);
+            let Some(tracked) = &self.tracked[buffer] else { continue };
+            let missing = (0..tracked.blocks.len() as u32)
+                .filter(|&block| tracked.arrived_on(block, home) == NOWHERE)
+                .filter_map(|block| Some((self.nearest(tracked, block, home)?, block)))
+                .collect();
+            self.copy_in(buffer as u32, home, missing, None, 0);
+        }
+    }
+
+    /// Numbers the memories and puts the numbers in.
+    fn finish(mut self) -> Result<Lowered, CompileError> {
+        let devices = self.machine.devices().len();
+        let max = INITIAL as usize / 4;
+        if self.out.len() > max {
+            return Err(CompileError::TooLarge { ops: self.out.len(), max });
+        }
+        let mut numbers = vec![MemoryIndex(u32::MAX); self.resident.len()];
+        for (at, _) in self.resident.iter().enumerate().filter(|(_, resident)| **resident) {
+            let (buffer, device) = (at / devices, DeviceIndex((at % devices) as u16));
+            numbers[at] = MemoryIndex(self.out.memories.len() as u32);
+            let record = &self.graph.buffers[buffer];
+            let bound = record.kind == BufferKind::External
+                && self.placement.buffer_homes[buffer] == device;
+            self.out.memories.push(Memory {
+                buffer: syncline_deps::BufferId(buffer as u64),
+                device,
+                bytes: record.bytes,
+                place: if bound { MemoryPlace::Bound } else { MemoryPlace::Arena { offset: 0 } },
+            });
+        }
+        for copy in &mut self.out.copies {
+            copy.source = numbers[copy.source.index()];
+            copy.target = numbers[copy.target.index()];
+        }
+        self.out.arg_memories.reserve_exact(self.graph.args.len());
+        for (task, device) in self.placement.task_devices.iter().enumerate() {
+            for arg in &self.graph.args[self.graph.args_range(task)] {
+                let buffer = self.graph.places[arg.place as usize].buffer as usize;
+                self.out.arg_memories.push(numbers[buffer * devices + device.index()]);
+            }
+        }
+        self.out.task_devices = self.placement.task_devices.clone();
+        Ok(self.out)
+    }
+
+    fn mark_resident(&mut self, buffer: u32, device: DeviceIndex) {
+        let at = self.stand_in(buffer, device).index();
+        self.resident[at] = true;
+    }
+
+    fn stand_in(&self, buffer: u32, device: DeviceIndex) -> MemoryIndex {
+        let devices = self.machine.devices().len();
+        MemoryIndex((buffer as usize * devices + device.index()) as u32)
+    }
+
+    fn uninitialised(&self, task: usize, buffer: u32, block: u32) -> CompileError {
+        let info = self.graph.task(TaskIndex(task as u32));
+        let tracked = self.tracked[buffer as usize].as_ref().expect("its block is missing");
+        let run = tracked.blocks.runs(block)[0];
+        CompileError::Uninitialised {
+            task: info.name().to_owned(),
+            index: task as u32,
+            buffer: self.graph.names.get(self.graph.buffers[buffer as usize].name).to_owned(),
+            start: run.start,
+            end: run.end,
+        }
+    }
+}
+
+impl Tracked {
+    fn new(graph: &GraphData, places: &[u32], home: Option<DeviceIndex>, devices: usize) -> Self {
+        let blocks = Blocks::new(places.iter().map(|&place| &graph.places[place as usize]));
+        let mut arrived = vec![NOWHERE; blocks.len() * devices];
+        if let Some(home) = home {
+            for block in arrived.chunks_exact_mut(devices) {
+                block[home.index()] = INITIAL;
+            }
+        }
+        let grouped = vec![NOWHERE; blocks.len()];
+        Self { blocks, arrived, grouped }
+    }
+
+    #[inline]
+    fn arrived_on(&self, block: u32, device: DeviceIndex) -> u32 {
+        let devices = self.arrived.len() / self.blocks.len();
+        self.arrived[block as usize * devices + device.index()]
+    }
+
+    fn bytes(&self, block: u32) -> u64 {
+        self.blocks.runs(block).iter().map(|run| run.end - run.start).sum()
+    }
+}
+
+/// For each place its number in its buffer, and for each buffer its places.
+fn number_places(graph: &GraphData) -> (Vec<u32>, Vec<Vec<u32>>) {
+    let mut places = vec![Vec::new(); graph.buffers.len()];
+    let numbers = (graph.places.iter().enumerate())
+        .map(|(at, place)| {
+            let of_buffer = &mut places[place.buffer as usize];
+            of_buffer.push(at as u32);
+            of_buffer.len() as u32 - 1
+        })
+        .collect();
+    (numbers, places)
+}
+
+/// The first write of a temporary: where, of which place, and whether it was all of the buffer.
+#[derive(Clone, Copy)]
+struct FirstWrite {
+    device: DeviceIndex,
+    place: u32,
+    whole: bool,
+}
+
+/// Buffers that are used away from home or on several devices, commutatively, or perhaps before they are written.
+fn needs_tracking(graph: &GraphData, placement: &Placement) -> Vec<bool> {
+    let mut needed = vec![false; graph.buffers.len()];
+    let mut firsts: Vec<Option<FirstWrite>> = vec![None; graph.buffers.len()];
+    for (task, &device) in placement.task_devices.iter().enumerate() {
+        let args = &graph.args[graph.args_range(task)];
+        // Reads first, as when they are lowered.
+        let reads = args.iter().filter(|arg| arg.access.reads());
+        let writes = args.iter().filter(|arg| arg.access.writes() && !arg.access.reads());
+        for arg in reads.chain(writes) {
+            let buffer = graph.places[arg.place as usize].buffer as usize;
+            if needed[buffer] {
+                continue;
+            }
+            needed[buffer] = arg.access.is_grouped()
+                || match graph.buffers[buffer].kind {
+                    BufferKind::External => device != placement.buffer_homes[buffer],
+                    BufferKind::Temporary => match firsts[buffer] {
+                        None => {
+                            firsts[buffer] = Some(first_write(graph, arg.place, device));
+                            arg.access.reads()
+                        }
+                        Some(first) => {
+                            first.device != device || !(first.whole || first.place == arg.place)
+                        }
+                    },
+                };
+        }
+    }
+    needed
+}
+
+fn first_write(graph: &GraphData, place: u32, device: DeviceIndex) -> FirstWrite {
+    let record = &graph.places[place as usize];
+    let bytes = graph.buffers[record.buffer as usize].bytes;
+    let whole = record.view.bytes() == bytes && record.view.is_contiguous();
+    FirstWrite { device, place, whole }
+}

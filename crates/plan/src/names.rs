@@ -1,0 +1,42 @@
+//! Interned names: every distinct string is kept once and known by a number.
+
+use crate::fx::FxMap;
+
+/// A number that stands for a string of its [`Names`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NameId(pub u32);
+
+/// The distinct strings of a graph.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    strings: Vec<Box<str>>,
+    ids: FxMap<Box<str>, NameId>,
+}
+
+impl Names {
+    /// The number of `name`, a new one if it was never seen.
+    pub fn intern(&mut self, name: &str) -> NameId {
+        if let Some(&id) = self.ids.get(name) {
+            return id;
+        }
+        let id = NameId(self.strings.len() as u32);
+        self.strings.push(name.into());
+        self.ids.insert(name.into(), id);
+        id
+    }
+
+    /// The string that `id` stands for.
+    pub fn get(&self, id: NameId) -> &str {
+        &self.strings[id.0 as usize]
+    }
+
+    /// All strings, by number.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.strings.iter().map(|name| &**name)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.strings.len()
+    }
+}

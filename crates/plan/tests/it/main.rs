@@ -1,0 +1,17 @@
+//! Integration tests of plans.
+//!
+//! - `program`: random programs over machines of all kinds, for the other files to use.
+//! - `compile`: what holds for every compiled plan; placement, copies, waits.
+//! - `check`: the checker finds what was broken on purpose.
+//! - `memory`: arenas, reuse, plans that do not fit.
+//! - `store`: files, and damage to them.
+//! - `print`: text, JSON and DOT.
+//! - `graph`: recording, and what is refused.
+
+mod check;
+mod compile;
+mod graph;
+mod memory;
+mod print;
+mod program;
+mod store;
