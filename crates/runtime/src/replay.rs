@@ -1,0 +1,23 @@
+//! Replay: a plan with its bodies, run again and again on CPU devices at the cost of calling them in order.
+//!
+//! A [`LoadedPlan`] has a thread for every lane but one; that one runs on the thread that calls. Between two waits a
+//! lane is a bare loop over boxed bodies. What a lane has done is made known only where another waits for it: by one
+//! store, and by a wake-up if somebody sleeps. `README.md` beside this file argues why no wake-up is lost.
+//!
+//! Once bound, a run allocates nothing, locks nothing and hashes nothing.
+
+mod bind;
+mod body;
+mod error;
+mod executor;
+mod lane;
+mod load;
+mod run;
+mod shared;
+mod threads;
+
+pub use bind::Bindings;
+pub use body::{TaskArgs, TaskBody};
+pub use error::{BindError, LoadError, RunError};
+pub use load::{LoadOptions, LoadedPlan};
+pub use run::{BoundPlan, Canceller, OpTime};

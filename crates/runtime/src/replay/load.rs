@@ -1,0 +1,364 @@
+//! Loading: a plan, its bodies, its devices' memory and its threads put together.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use syncline_deps::{Access, Dtype, View};
+use syncline_device::{Buffer, Deadline, Device, DeviceSpec, RawArg};
+use syncline_plan::{
+    DeviceIndex, ExecutionPlan, LaneIndex, MemoryIndex, MemoryPlace, Op, OpKind, TaskInfo,
+};
+
+use super::bind::{Bindings, Claims};
+use super::body::TaskBody;
+use super::error::{BindError, LoadError, RunError};
+use super::lane::Patience;
+use super::run::{BoundPlan, Canceller, Names};
+use super::shared::{LaneWork, Segment, Shared, Step};
+use super::threads::Threads;
+
+/// Of how many steps a segment has at most: deadlines are looked at between segments.
+const SEGMENT_STEPS_MAX: usize = 64;
+
+/// How a plan is loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LoadOptions {
+    /// How long waiting lanes look before they sleep; chosen by lanes and cores if `None`.
+    pub spins: Option<u32>,
+}
+
+impl LoadOptions {
+    /// The same, looking `spins` times before giving up the core.
+    #[must_use]
+    pub fn with_spins(mut self, spins: u32) -> Self {
+        self.spins = Some(spins);
+        self
+    }
+}
+
+/// A plan with its bodies, its arenas and a thread for each lane: ready to run.
+///
+/// ```
+/// use std::sync::Arc;
+/// use syncline_deps::{Arg, Dtype, View};
+/// use syncline_device::cpu::CpuDevice;
+/// use syncline_plan::{BufferSpec, CompileOptions, ExecutionPlan, Machine, TaskGraph, TaskSpec};
+/// use syncline_runtime::replay::{Bindings, LoadedPlan, TaskBody};
+///
+/// let mut graph = TaskGraph::new();
+/// let x = graph.add_buffer(BufferSpec::external("x", 16))?;
+/// let view = View::contiguous(Dtype::U32, &[4])?;
+/// graph.submit(&TaskSpec::new("increment", &[Arg::inout(x, view)]))?;
+/// let plan = ExecutionPlan::compile(&graph, &Machine::cpu(2), &CompileOptions::default())?;
+///
+/// let device = CpuDevice::open_default()?;
+/// let mut loaded = LoadedPlan::load(Arc::new(plan), &[device.clone()], |_, _| {
+///     Some(TaskBody::new(|args| {
+///         args.open().slice_mut::<u32>(0).map(|xs| xs.iter_mut().for_each(|x| *x += 1))
+///     }))
+/// })?;
+/// let buffer = device.buffer(16);
+/// buffer.write(0, &[1u32, 2, 3, 4])?;
+/// let bindings = Bindings::new().bind("x", &buffer);
+/// loaded.run(&bindings)?;
+/// assert_eq!(buffer.read::<u32>(0, 4)?, [2, 3, 4, 5]);
+///
+/// // Bound once, run often: nothing is allocated, locked or looked up on the way.
+/// let mut bound = loaded.bind(&bindings)?;
+/// for _ in 0..10 {
+///     bound.run()?;
+/// }
+/// drop(bound);
+/// assert_eq!(buffer.read::<u32>(0, 4)?, [12, 13, 14, 15]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct LoadedPlan {
+    pub(super) plan: Arc<ExecutionPlan>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) threads: Threads,
+    /// The lane that the caller's thread runs.
+    pub(super) own_lane: usize,
+    pub(super) loaded_at: Instant,
+    devices: Vec<DeviceSpec>,
+    /// By buffer: whether any task writes it.
+    written: Vec<bool>,
+    /// By memory: its address at the moment.
+    bases: Vec<*mut u8>,
+    /// Arguments in memory that the caller binds: lane, place among its arguments, memory.
+    rebindable: Vec<(u16, u32, MemoryIndex)>,
+    _arenas: Vec<Buffer>,
+}
+
+// SAFETY: the addresses are of memory that the arenas own or that claims guard; they are used through `&mut self` only.
+unsafe impl Send for LoadedPlan {}
+// SAFETY: `&LoadedPlan` gives no access to what the addresses point to.
+unsafe impl Sync for LoadedPlan {}
+
+impl LoadedPlan {
+    /// Loads `plan` with the body that `bodies` gives for each task and device it was placed on.
+    ///
+    /// Bodies are asked for in the order in which lanes run them, so that what they own lies in that order, too.
+    pub fn load(
+        plan: Arc<ExecutionPlan>,
+        devices: &[Arc<dyn Device>],
+        bodies: impl FnMut(TaskInfo<'_>, DeviceSpec) -> Option<TaskBody>,
+    ) -> Result<Self, LoadError> {
+        Self::load_with(plan, devices, bodies, LoadOptions::default())
+    }
+
+    /// As [`LoadedPlan::load`], with options.
+    pub fn load_with(
+        plan: Arc<ExecutionPlan>,
+        devices: &[Arc<dyn Device>],
+        mut bodies: impl FnMut(TaskInfo<'_>, DeviceSpec) -> Option<TaskBody>,
+        options: LoadOptions,
+    ) -> Result<Self, LoadError> {
+        plan.prove()?;
+        let given = find_devices(&plan, devices)?;
+        let specs: Vec<DeviceSpec> = given.iter().map(|device| device.info().spec).collect();
+        let (arenas, bases) = allocate(&plan, &given)?;
+        let mut rebindable = Vec::new();
+        let mut lanes = Vec::with_capacity(plan.lanes().len());
+        for lane in 0..plan.lanes().len() {
+            let mut loader =
+                LaneLoader { plan: &plan, specs: &specs, bases: &bases, args: Vec::new() };
+            let steps = loader.steps(LaneIndex(lane as u16), &mut bodies)?;
+            for (at, memory) in loader.args.iter().enumerate() {
+                if plan.memories()[memory.1.index()].place == MemoryPlace::Bound {
+                    rebindable.push((lane as u16, at as u32, memory.1));
+                }
+            }
+            lanes.push(loader.finish(LaneIndex(lane as u16), steps));
+        }
+        let busy = plan.lanes().iter().filter(|lane| lane.count > 0).count();
+        let mut patience = Patience::for_lanes(busy);
+        patience.spins = options.spins.unwrap_or(patience.spins);
+        let counts = plan.lanes().iter().enumerate();
+        // Ties go to the first lane.
+        let own_lane = counts.rev().max_by_key(|(_, lane)| lane.count).map_or(0, |(at, _)| at);
+        let (names, loaded_at) = (Names(Arc::clone(&plan)), Instant::now());
+        let shared = Arc::new(Shared::new(lanes.into(), patience, names, loaded_at));
+        let threads = Threads::start(&shared, own_lane)?;
+        let written = written_buffers(&plan);
+        Ok(Self {
+            plan,
+            shared,
+            threads,
+            own_lane,
+            loaded_at,
+            devices: specs,
+            written,
+            bases,
+            rebindable,
+            _arenas: arenas,
+        })
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Arc<ExecutionPlan> {
+        &self.plan
+    }
+
+    /// Binds buffers for any number of runs.
+    ///
+    /// Waits for work under way on them; from then on the host and other work keep off, until the result is dropped.
+    pub fn bind<'a>(&'a mut self, bindings: &'a Bindings) -> Result<BoundPlan<'a>, BindError> {
+        let bases = &mut self.bases;
+        let mut changed = false;
+        let claims =
+            Claims::new(&self.plan, &self.devices, &self.written, bindings, |memory, base| {
+                changed |= std::mem::replace(&mut bases[memory.index()], base) != base;
+            });
+        // Also where a later buffer was refused: arguments and `bases` must agree, or the next bind would find nothing
+        // changed and leave addresses of memory that may be gone.
+        if changed {
+            for &(lane, at, memory) in &self.rebindable {
+                // SAFETY: `&mut self`: no run is under way, and this is the owner.
+                let args = unsafe { self.shared.lanes[usize::from(lane)].args_mut() };
+                args[at as usize].base = self.bases[memory.index()];
+            }
+        }
+        Ok(BoundPlan { _claims: claims?, plan: self })
+    }
+
+    /// Binds buffers, runs once, and lets go of them.
+    pub fn run(&mut self, bindings: &Bindings) -> Result<(), RunError> {
+        self.bind(bindings)?.run()
+    }
+
+    /// As [`LoadedPlan::run`]; no body begins after `deadline`.
+    pub fn run_until(&mut self, bindings: &Bindings, deadline: Deadline) -> Result<(), RunError> {
+        self.bind(bindings)?.run_until(deadline)
+    }
+
+    /// A handle by which any thread can stop a run.
+    pub fn canceller(&self) -> Canceller {
+        Canceller(Arc::clone(&self.shared))
+    }
+}
+
+impl fmt::Debug for LoadedPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoadedPlan")
+            .field("ops", &self.plan.ops().len())
+            .field("lanes", &self.plan.lanes().len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The devices of the plan's machine, in its order.
+fn find_devices(
+    plan: &ExecutionPlan,
+    devices: &[Arc<dyn Device>],
+) -> Result<Vec<Arc<dyn Device>>, LoadError> {
+    (plan.machine().devices().iter())
+        .map(|model| {
+            let spec: DeviceSpec = model
+                .name
+                .parse()
+                .map_err(|source| LoadError::NoDevice { name: model.name.clone(), source })?;
+            let found = devices.iter().find(|device| device.info().spec == spec);
+            let device = found.ok_or(LoadError::MissingDevice { device: spec })?;
+            match device.info().capabilities.host_visible {
+                true => Ok(Arc::clone(device)),
+                false => Err(LoadError::NotHostVisible { device: spec }),
+            }
+        })
+        .collect()
+}
+
+/// The arenas, and the address of every memory in them; what the caller binds has none yet.
+fn allocate(
+    plan: &ExecutionPlan,
+    devices: &[Arc<dyn Device>],
+) -> Result<(Vec<Buffer>, Vec<*mut u8>), LoadError> {
+    let mut arenas = Vec::with_capacity(devices.len());
+    let mut starts = Vec::with_capacity(devices.len());
+    for (device, &bytes) in devices.iter().zip(plan.arena_bytes()) {
+        let arena = device.buffer(bytes.max(1));
+        let pointer = arena.allocate()?.host_pointer();
+        let spec = device.info().spec;
+        starts.push(pointer.ok_or(LoadError::NotHostVisible { device: spec })?.as_ptr());
+        arenas.push(arena);
+    }
+    let bases = (plan.memories().iter())
+        .map(|memory| match memory.place {
+            MemoryPlace::Bound => std::ptr::null_mut(),
+            MemoryPlace::Arena { offset } => {
+                starts[memory.device.index()].wrapping_add(offset as usize)
+            }
+        })
+        .collect();
+    Ok((arenas, bases))
+}
+
+fn written_buffers(plan: &ExecutionPlan) -> Vec<bool> {
+    let mut written = vec![false; plan.buffers().len()];
+    for task in plan.tasks() {
+        for arg in task.args().filter(|arg| arg.access.writes()) {
+            written[arg.buffer.0 as usize] = true;
+        }
+    }
+    // A copy home writes nothing that no task wrote, but the claim must cover it.
+    for copy in plan.copies() {
+        written[plan.memories()[copy.target.index()].buffer.0 as usize] = true;
+    }
+    written
+}
+
+/// Puts the steps of one lane together.
+struct LaneLoader<'a> {
+    plan: &'a ExecutionPlan,
+    specs: &'a [DeviceSpec],
+    bases: &'a [*mut u8],
+    args: Vec<(RawArg, MemoryIndex)>,
+}
+
+impl LaneLoader<'_> {
+    fn steps(
+        &mut self,
+        lane: LaneIndex,
+        bodies: &mut impl FnMut(TaskInfo<'_>, DeviceSpec) -> Option<TaskBody>,
+    ) -> Result<Vec<Step>, LoadError> {
+        let ops = self.plan.lane_ops(lane);
+        let mut steps = Vec::with_capacity(ops.len());
+        for op in ops {
+            let args_start = self.args.len() as u32;
+            let body = self.body(op, bodies)?;
+            let args_len = self.args.len() as u32 - args_start;
+            steps.push(Step { body, args_start, args_len });
+        }
+        Ok(steps)
+    }
+
+    fn body(
+        &mut self,
+        op: &Op,
+        bodies: &mut impl FnMut(TaskInfo<'_>, DeviceSpec) -> Option<TaskBody>,
+    ) -> Result<TaskBody, LoadError> {
+        match op.kind {
+            OpKind::Task(task) => {
+                for arg in self.plan.args_of(task) {
+                    let view = match arg.access {
+                        // Nobody orders others' writes against it, so that it must not be looked into.
+                        Access::NoDep => nothing(arg.view.dtype()),
+                        _ => *arg.view,
+                    };
+                    self.push(arg.memory, view, arg.access.writes());
+                }
+                let DeviceIndex(device) = self.plan.device_of(task);
+                let (info, spec) = (self.plan.task(task), self.specs[device as usize]);
+                bodies(info, spec).ok_or_else(|| LoadError::NoBody {
+                    task: info.name().to_owned(),
+                    index: task,
+                    kernel: info.kernel().to_owned(),
+                    device: spec.to_string(),
+                })
+            }
+            OpKind::Copy(copy) => {
+                let copy = &self.plan.copies()[copy.index()];
+                let view = copy.views.first().copied().unwrap_or_else(|| nothing(Dtype::U8));
+                self.push(copy.source, view, false);
+                self.push(copy.target, view, true);
+                Ok(TaskBody::copy(&copy.views)?)
+            }
+        }
+    }
+
+    fn push(&mut self, memory: MemoryIndex, view: View, writes: bool) {
+        let base = self.bases[memory.index()];
+        self.args.push((RawArg { base, view, writes }, memory));
+    }
+
+    /// Cuts the steps where something is waited for or announced.
+    fn finish(self, lane: LaneIndex, steps: Vec<Step>) -> LaneWork {
+        let ops = self.plan.lane_ops(lane);
+        let mut waits = Vec::new();
+        let mut segments: Vec<Segment> = Vec::new();
+        let mut start = 0;
+        for (at, op) in ops.iter().enumerate() {
+            let op_waits = self.plan.waits_of(op);
+            let ended = segments.last().is_none_or(|last| last.publishes);
+            if ended || !op_waits.is_empty() || at - start >= SEGMENT_STEPS_MAX {
+                let waits_start = waits.len() as u32;
+                waits.extend_from_slice(op_waits);
+                let waits_end = waits.len() as u32;
+                segments.push(Segment { waits_start, waits_end, steps_end: 0, publishes: false });
+                start = at;
+            }
+            let segment = segments.last_mut().expect("one was begun");
+            segment.steps_end = at as u32 + 1;
+            segment.publishes = op.is_awaited;
+        }
+        let args = self.args.into_iter().map(|(arg, _)| arg).collect();
+        let first = self.plan.lanes()[lane.index()].first;
+        LaneWork::new(steps.into(), segments.into(), waits.into(), first, args)
+    }
+}
+
+/// A view of no elements.
+fn nothing(dtype: Dtype) -> View {
+    View::contiguous(dtype, &[0]).expect("a view of nothing is a view")
+}

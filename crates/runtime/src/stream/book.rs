@@ -1,0 +1,309 @@
+//! The books of one ring: which task is in which slot, which slots and edge nodes are free, and how a new task is
+//! tied to its predecessors.
+
+use std::collections::HashMap;
+
+use syncline_deps::{SubmitOptions, Submitter, TaskId};
+
+use super::fanout::EdgeNodes;
+use super::slot::Slot;
+
+/// The slots of a ring, and the nodes of their fan-out lists: what finishers may touch without a lock.
+pub(crate) struct Ring {
+    pub(crate) slots: Box<[Slot]>,
+    pub(crate) nodes: EdgeNodes,
+}
+
+impl Ring {
+    /// One task's fan-in is at most all other tasks of the ring, so that this many nodes beyond the pool are enough.
+    pub(crate) fn new(tasks: usize, edge_pool: usize) -> Self {
+        Self {
+            slots: (0..tasks).map(|_| Slot::new()).collect(),
+            nodes: EdgeNodes::new(edge_pool + tasks),
+        }
+    }
+}
+
+/// What the holder of the submit lock keeps about a ring.
+#[derive(Debug)]
+pub(crate) struct Book {
+    pub(crate) submitter: Submitter,
+    /// Predecessors of the task being submitted.
+    pub(crate) preds: Vec<TaskId>,
+    entries: Box<[Entry]>,
+    free: Vec<u32>,
+    index: Index,
+    /// Number plus one of the first free node.
+    free_node: u32,
+    edges: Level,
+    tasks: Level,
+    accesses: Level,
+}
+
+/// How much of something is in use, and at most was.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Level {
+    pub(crate) now: usize,
+    pub(crate) high: usize,
+}
+
+impl Level {
+    #[inline]
+    fn add(&mut self, count: usize) {
+        self.now += count;
+        self.high = self.high.max(self.now);
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    id: Option<TaskId>,
+    /// Nodes of this task's fan-out list, plus one: the latest, from which the others follow, and the first.
+    latest_node: u32,
+    first_node: u32,
+    nodes: u32,
+    accesses: u32,
+}
+
+impl Book {
+    pub(crate) fn new(ring_number: u8, tasks: usize, ring: &Ring, nodes: usize) -> Self {
+        for node in 0..nodes as u32 {
+            ring.nodes.link(node, if node + 1 < nodes as u32 { node + 2 } else { 0 });
+        }
+        Self {
+            submitter: Submitter::new(SubmitOptions { ring: ring_number, ..Default::default() }),
+            preds: Vec::new(),
+            entries: vec![Entry::default(); tasks].into(),
+            // The last one is taken first: slots that were used lately are in the cache.
+            free: (0..tasks as u32).rev().collect(),
+            index: Index::new(tasks),
+            free_node: 1,
+            edges: Level::default(),
+            tasks: Level::default(),
+            accesses: Level::default(),
+        }
+    }
+
+    /// Unfinished or not yet taken back tasks.
+    pub(crate) fn tasks(&self) -> Level {
+        self.tasks
+    }
+
+    /// Edges between them.
+    pub(crate) fn edges(&self) -> Level {
+        self.edges
+    }
+
+    /// Arguments of those tasks: what dependency discovery has to remember. (It also keeps some of tasks that have
+    /// ended, until it sweeps them out; those are bounded by the ones counted here.)
+    pub(crate) fn accesses(&self) -> Level {
+        self.accesses
+    }
+
+    #[inline]
+    pub(crate) fn has_slot(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// The slot that the next task will get.
+    #[inline]
+    pub(crate) fn next_slot(&self) -> u32 {
+        *self.free.last().expect("checked: there is a free slot")
+    }
+
+    /// The slot of a task that has not been taken back.
+    #[inline]
+    pub(crate) fn find(&self, task: TaskId) -> Option<u32> {
+        self.index.find(task, &self.entries)
+    }
+
+    /// All tasks that have not been taken back, with their slots.
+    pub(crate) fn live(&self) -> impl Iterator<Item = (TaskId, u32)> + '_ {
+        let tasks = self.entries.iter().enumerate();
+        tasks.filter_map(|(slot, entry)| Some((entry.id?, slot as u32)))
+    }
+
+    /// Enters `task` into [`Book::next_slot`], whose work has been written, behind [`Book::preds`]. Whether it is
+    /// ready.
+    ///
+    /// `origin_of` says which failure those inherit who depend on a task that has finished.
+    #[inline]
+    pub(crate) fn enter(
+        &mut self,
+        ring: &Ring,
+        task: TaskId,
+        accesses: u32,
+        blocks: u32,
+        origin_of: impl Fn(TaskId) -> Option<TaskId>,
+    ) -> bool {
+        let number = self.free.pop().expect("checked: there is a free slot");
+        let slot = &ring.slots[number as usize];
+        slot.prepare(self.preds.len() as u32, blocks);
+        self.index.insert(task, number, &self.entries);
+        self.entries[number as usize] = Entry { id: Some(task), accesses, ..Entry::default() };
+        self.tasks.add(1);
+        self.accesses.add(accesses as usize);
+        let mut settled = 1;
+        for position in 0..self.preds.len() {
+            let pred = self.preds[position];
+            if !self.tie(ring, pred, number) {
+                settled += 1;
+                if let Some(origin) = origin_of(pred) {
+                    slot.inherit(origin);
+                }
+            }
+        }
+        slot.count_down(settled)
+    }
+
+    /// Puts the task in slot `successor` on the list of `pred`, unless that has finished.
+    #[inline]
+    fn tie(&mut self, ring: &Ring, pred: TaskId, successor: u32) -> bool {
+        let Some(number) = self.find(pred) else { return false };
+        let node = self.free_node - 1;
+        let next = ring.nodes.next(node);
+        if !ring.slots[number as usize].fanout.push(&ring.nodes, node, successor) {
+            // It may have been written before the list was found closed.
+            ring.nodes.link(node, next);
+            return false;
+        }
+        self.free_node = next;
+        self.edges.add(1);
+        let entry = &mut self.entries[number as usize];
+        entry.latest_node = node + 1;
+        if entry.nodes == 0 {
+            entry.first_node = node + 1;
+        }
+        entry.nodes += 1;
+        true
+    }
+
+    /// Takes back the slot of a task that has finished. `forget` unless its failure is still to be inherited.
+    #[inline]
+    pub(crate) fn take_back(&mut self, ring: &Ring, slot: u32, forget: bool) -> TaskId {
+        let entry = std::mem::take(&mut self.entries[slot as usize]);
+        let task = entry.id.expect("a slot is taken back once");
+        self.index.remove(task, slot);
+        if entry.nodes > 0 {
+            ring.nodes.link(entry.first_node - 1, self.free_node);
+            self.free_node = entry.latest_node;
+            self.edges.now -= entry.nodes as usize;
+        }
+        if forget {
+            self.submitter.retire(task);
+        }
+        self.tasks.now -= 1;
+        self.accesses.now -= entry.accesses as usize;
+        self.free.push(slot);
+        task
+    }
+}
+
+/// From a task's sequence number to its slot.
+///
+/// Sequence numbers of live tasks are mostly near each other, so that their low bits are a perfect hash; a task that
+/// lives much longer than the others moves aside.
+#[derive(Debug)]
+struct Index {
+    slots: Box<[u32]>,
+    aside: HashMap<TaskId, u32>,
+}
+
+impl Index {
+    fn new(tasks: usize) -> Self {
+        Self { slots: vec![0; (2 * tasks).next_power_of_two()].into(), aside: HashMap::new() }
+    }
+
+    #[inline]
+    fn place(&self, task: TaskId) -> usize {
+        task.sequence() as usize & (self.slots.len() - 1)
+    }
+
+    #[inline]
+    fn find(&self, task: TaskId, entries: &[Entry]) -> Option<u32> {
+        let slot = self.slots[self.place(task)].checked_sub(1);
+        if slot.is_some_and(|slot| entries[slot as usize].id == Some(task)) {
+            return slot;
+        }
+        if self.aside.is_empty() { None } else { self.aside.get(&task).copied() }
+    }
+
+    #[inline]
+    fn insert(&mut self, task: TaskId, slot: u32, entries: &[Entry]) {
+        let place = self.place(task);
+        if let Some(older) = self.slots[place].checked_sub(1) {
+            let id = entries[older as usize].id.expect("removed when taken back");
+            self.aside.insert(id, older);
+        }
+        self.slots[place] = slot + 1;
+    }
+
+    #[inline]
+    fn remove(&mut self, task: TaskId, slot: u32) {
+        let place = self.place(task);
+        if self.slots[place] == slot + 1 {
+            self.slots[place] = 0;
+        } else {
+            self.aside.remove(&task);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn enter(book: &mut Book, ring: &Ring, preds: &[TaskId]) -> (TaskId, u32, bool) {
+        let task = book.submitter.submit(Default::default(), |_| ()).expect("no arguments");
+        let slot = book.next_slot();
+        book.preds.clear();
+        book.preds.extend_from_slice(preds);
+        let ready = book.enter(ring, task, 0, 1, |_| None);
+        (task, slot, ready)
+    }
+
+    #[test]
+    fn tasks_are_found_until_they_are_taken_back_also_a_very_old_one() {
+        let ring = Ring::new(4, 4);
+        let mut book = Book::new(0, 4, &ring, 8);
+        let (old, old_slot, ready) = enter(&mut book, &ring, &[]);
+        assert!(ready);
+        for _ in 0..100 {
+            let (task, slot, ready) = enter(&mut book, &ring, &[old]);
+            assert!(!ready && book.find(task) == Some(slot));
+            assert_eq!(book.find(old), Some(old_slot));
+            assert_eq!(book.take_back(&ring, slot, true), task);
+            assert_eq!(book.find(task), None);
+            // The list of `old` still names the slot, so take its nodes back too before they run out.
+            if book.edges().now == 8 {
+                break;
+            }
+        }
+        let told: Vec<_> =
+            ring.slots[old_slot as usize].fanout.close().successors(&ring.nodes).collect();
+        assert_eq!(told.len(), 8);
+        book.take_back(&ring, old_slot, true);
+        assert_eq!((book.edges().now, book.edges().high, book.tasks().now), (0, 8, 0));
+    }
+
+    #[test]
+    fn nodes_come_back_however_the_lists_were_mixed() {
+        let ring = Ring::new(8, 8);
+        let mut book = Book::new(0, 8, &ring, 16);
+        for _ in 0..50 {
+            let first = enter(&mut book, &ring, &[]);
+            let second = enter(&mut book, &ring, &[first.0]);
+            let third = enter(&mut book, &ring, &[first.0, second.0]);
+            let fourth = enter(&mut book, &ring, &[second.0, first.0, third.0]);
+            for (task, slot, _) in [first, second, third, fourth] {
+                let closed = ring.slots[slot as usize].fanout.close();
+                for successor in closed.successors(&ring.nodes) {
+                    ring.slots[successor as usize].count_down(1);
+                }
+                assert_eq!(book.take_back(&ring, slot, true), task);
+            }
+            assert_eq!(book.edges().now, 0);
+        }
+        assert_eq!(book.edges().high, 6);
+    }
+}

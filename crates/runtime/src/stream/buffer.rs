@@ -1,0 +1,270 @@
+//! Buffers as the caller sees them, and the host's own access to their bytes.
+//!
+//! The host's access is a task like any other: it waits for what comes before it, and what comes after waits until the
+//! guard is dropped. So safe code never races with tasks.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use syncline_deps::{Access, Arg, BufferId, TaskId, View};
+use syncline_device::Element;
+
+use super::StreamError;
+use super::failure::Record;
+use super::shared::{Guard, Shared, Via, lock};
+use super::sleep::Want;
+use super::task::{Place, TaskSpec};
+
+/// Memory that tasks of one stream use. Clones are handles of the same buffer.
+///
+/// When the last handle is dropped, the memory goes as soon as no unfinished task uses it.
+#[derive(Clone)]
+pub struct StreamBuffer(Arc<Inner>);
+
+struct Inner {
+    shared: Arc<Shared>,
+    id: BufferId,
+    index: u32,
+    bytes: u64,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shared.drop_handle(self.index);
+    }
+}
+
+impl StreamBuffer {
+    pub(crate) fn new(shared: Arc<Shared>, id: BufferId, index: u32, bytes: u64) -> Self {
+        Self(Arc::new(Inner { shared, id, index, bytes }))
+    }
+
+    /// Identity.
+    #[inline]
+    pub fn id(&self) -> BufferId {
+        self.0.id
+    }
+
+    /// Its size.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes
+    }
+
+    #[inline]
+    pub(crate) fn index(&self) -> u32 {
+        self.0.index
+    }
+
+    #[inline]
+    pub(crate) fn stream_id(&self) -> u64 {
+        self.0.shared.stream_id
+    }
+}
+
+impl fmt::Debug for StreamBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{} bytes]", self.id(), self.bytes())
+    }
+}
+
+/// A buffer that the host reads: tasks that would write it wait until this is dropped.
+#[derive(Debug)]
+pub struct HostRead<'s>(HostAccess<'s>);
+
+/// A buffer that the host reads and writes: tasks that would touch it wait until this is dropped.
+#[derive(Debug)]
+pub struct HostWrite<'s>(HostAccess<'s>);
+
+#[derive(Debug)]
+struct HostAccess<'s> {
+    shared: &'s Arc<Shared>,
+    buffer: StreamBuffer,
+    task: TaskId,
+    slot: u32,
+    base: *mut u8,
+    /// Guards stay on their thread: that is how a wait for one's own guard is recognised.
+    _not_send: PhantomData<*mut u8>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Shared({})", self.stream_id)
+    }
+}
+
+impl Shared {
+    pub(crate) fn read<'s>(
+        self: &'s Arc<Self>,
+        buffer: &StreamBuffer,
+        within: Option<Duration>,
+    ) -> Result<HostRead<'s>, StreamError> {
+        self.open(buffer, Access::Input, "host read", within).map(HostRead)
+    }
+
+    pub(crate) fn write<'s>(
+        self: &'s Arc<Self>,
+        buffer: &StreamBuffer,
+        within: Option<Duration>,
+    ) -> Result<HostWrite<'s>, StreamError> {
+        self.open(buffer, Access::InOut, "host write", within).map(HostWrite)
+    }
+
+    fn open<'s>(
+        self: &'s Arc<Self>,
+        buffer: &StreamBuffer,
+        access: Access,
+        name: &'static str,
+        within: Option<Duration>,
+    ) -> Result<HostAccess<'s>, StreamError> {
+        let deadline = within.and_then(|within| Instant::now().checked_add(within));
+        let all = View::bytes_at(0, buffer.bytes())
+            .map_err(|_| StreamError::OutOfMemory { bytes: buffer.bytes() })?;
+        let mut spec = TaskSpec::reused(name.into());
+        spec.host = true;
+        spec.stream = buffer.stream_id();
+        spec.args.push(Arg::new(access, buffer.id(), all));
+        spec.places.push(Place { buffer: buffer.index(), base: std::ptr::null_mut() });
+        let thread = std::thread::current().id();
+        let (task, slot) = self.submit_host(spec)?;
+        let place = &self.ring.slots[slot as usize];
+        let granted = self.wait_until(Want::Task, deadline, |state| {
+            if place.is_granted() {
+                return Ok(true);
+            }
+            // Its own entry is not yet among the guards, so that being behind one means behind another.
+            if !state.guards.is_empty() && state.behind_own_guards(&self.ring)[slot as usize] {
+                let what = "opening a buffer";
+                return Err(StreamError::WaitsForOwnGuard {
+                    what,
+                    waits_for: buffer.id().to_string(),
+                });
+            }
+            Ok(false)
+        });
+        match granted {
+            Ok(true) => {}
+            // Granted in the last moment: go on.
+            Ok(false) if !place.give_up() => {}
+            Ok(false) => {
+                let (what, waited) =
+                    (format!("buffer {}", buffer.id()), within.unwrap_or_default());
+                return Err(StreamError::TimedOut { what, waited });
+            }
+            Err(error) => {
+                // Behind a guard of this thread it cannot have been granted meanwhile.
+                let gave_up = place.give_up();
+                debug_assert!(gave_up, "a task behind an open guard was granted");
+                return Err(error);
+            }
+        }
+        self.grant(buffer, task, slot, thread)
+    }
+
+    /// The granted access, or the failure that it inherits.
+    fn grant<'s>(
+        self: &'s Arc<Self>,
+        buffer: &StreamBuffer,
+        task: TaskId,
+        slot: u32,
+        thread: std::thread::ThreadId,
+    ) -> Result<HostAccess<'s>, StreamError> {
+        let mut state = self.lock();
+        if let Some(origin) = self.ring.slots[slot as usize].inherited() {
+            let failure = lock(&self.failures).of_origin(origin);
+            let record = Record { origin, failure: failure.clone() };
+            self.end_root(slot, Err(record), Via::Submit);
+            self.ended_outside.fetch_add(1, Ordering::SeqCst);
+            self.take_back_slot(&mut state, slot, true);
+            return Err(StreamError::TaskFailed { task, failure });
+        }
+        state.guards.push(Guard { task, thread });
+        let entry =
+            state.heap.get(buffer.index(), buffer.id()).expect("held by the caller's handle");
+        let (base, buffer) = (entry.base, buffer.clone());
+        Ok(HostAccess { shared: self, buffer, task, slot, base, _not_send: PhantomData })
+    }
+}
+
+impl HostAccess<'_> {
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the task in `slot` has been granted and not ended: discovery orders every task that writes these bytes
+        // before or after it. The buffer lives: `buffer` holds it. Its memory was initialised when it was allocated.
+        unsafe { std::slice::from_raw_parts(self.base, self.buffer.bytes() as usize) }
+    }
+
+    fn typed<T: Element>(&self) -> Result<usize, StreamError> {
+        let (bytes, element, align) = (self.buffer.bytes(), size_of::<T>(), align_of::<T>());
+        if !bytes.is_multiple_of(element as u64) || !(self.base as usize).is_multiple_of(align) {
+            let buffer = self.buffer.id();
+            return Err(StreamError::BadElement { buffer, bytes, element, align });
+        }
+        Ok((bytes / element as u64) as usize)
+    }
+}
+
+impl Drop for HostAccess<'_> {
+    fn drop(&mut self) {
+        let shared = self.shared;
+        let mut state = shared.lock();
+        state.guards.retain(|guard| guard.task != self.task);
+        shared.end_root(self.slot, Ok(()), Via::Submit);
+        shared.ended_outside.fetch_add(1, Ordering::SeqCst);
+        shared.take_back_slot(&mut state, self.slot, false);
+        drop(state);
+        shared.sleep.room_made();
+        shared.sleep.ran_dry();
+    }
+}
+
+impl HostRead<'_> {
+    /// All bytes as elements.
+    ///
+    /// # Errors
+    /// Where they are no whole number of elements.
+    pub fn as_slice<T: Element>(&self) -> Result<&[T], StreamError> {
+        let count = self.0.typed::<T>()?;
+        // SAFETY: as in `bytes`; size and alignment were checked, and every bit pattern is an element.
+        Ok(unsafe { std::slice::from_raw_parts(self.0.base.cast(), count) })
+    }
+}
+
+impl HostWrite<'_> {
+    /// All bytes as elements.
+    ///
+    /// # Errors
+    /// Where they are no whole number of elements.
+    pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T], StreamError> {
+        let count = self.0.typed::<T>()?;
+        // SAFETY: as in `DerefMut`; size and alignment were checked, and every bit pattern is an element.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.0.base.cast(), count) })
+    }
+}
+
+impl Deref for HostRead<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+impl Deref for HostWrite<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+impl DerefMut for HostWrite<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`; and the task writes, so that every other task that touches these bytes is ordered
+        // before or after it, and this borrow of the only guard is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.0.base, self.0.buffer.bytes() as usize) }
+    }
+}

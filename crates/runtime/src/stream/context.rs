@@ -1,0 +1,273 @@
+//! What a task that may submit tasks sees.
+
+use std::fmt;
+use std::sync::Arc;
+
+use syncline_deps::{Access, Arg, DepInputs, EdgeFlags, Region, TaskId};
+use syncline_device::{KernelArgs, RawArg};
+
+use super::error::Failure;
+use super::nested::{Nested, NestedOutput};
+use super::shared::{Shared, lock};
+use super::task::{FRESH, TaskSpec};
+use super::{StreamBuffer, StreamError, Task, TaskHandle};
+
+/// A running task's arguments, and its right to submit tasks of its own.
+///
+/// Children may touch what is an argument of their parent, in the same way or a weaker one, and what siblings have
+/// made. They are ordered among themselves like any tasks, and what waits for the parent waits for them too. A child
+/// that fails, fails its parent.
+///
+/// ```
+/// use syncline_deps::{Dtype, View};
+/// use syncline_runtime::stream::{Stream, StreamError, StreamOptions, Task};
+///
+/// let stream = Stream::new(StreamOptions::default())?;
+/// let sum = stream.buffer(8)?;
+/// let view = View::contiguous(Dtype::U64, &[1])?;
+/// let inner = sum.clone();
+/// stream.submit(Task::new("parent").inout(&sum, view).parent(move |task| {
+///     for number in 1..=10u64 {
+///         task.submit(Task::new("child").inout(&inner, view).body(move |args| {
+///             args.slice_mut::<u64>(0).map(|sum| sum[0] += number)
+///         }))?;
+///     }
+///     Ok::<(), StreamError>(())
+/// }))?;
+/// assert_eq!(stream.read(&sum)?.as_slice::<u64>()?, [55]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct TaskContext<'a> {
+    shared: &'a Arc<Shared>,
+    lane: usize,
+    id: TaskId,
+    spec: &'a TaskSpec,
+    raw: &'a [RawArg],
+    nested: Option<Arc<Nested>>,
+    failure: Option<Arc<Failure>>,
+}
+
+impl<'a> TaskContext<'a> {
+    pub(crate) fn new(
+        shared: &'a Arc<Shared>,
+        lane: usize,
+        id: TaskId,
+        spec: &'a TaskSpec,
+        raw: &'a [RawArg],
+    ) -> Self {
+        Self { shared, lane, id, spec, raw, nested: None, failure: None }
+    }
+
+    /// The task itself.
+    pub fn id(&self) -> TaskId {
+        self.id
+    }
+
+    /// The task's arguments, when all children submitted so far have ended: nobody else touches them then.
+    pub fn args(&mut self) -> KernelArgs<'_> {
+        self.wait_for_children();
+        // SAFETY: the task is ordered against all others that touch these bytes; its own children have ended, and
+        // none can be submitted while the arguments are borrowed.
+        unsafe { KernelArgs::from_raw(self.raw, &[]) }
+    }
+
+    /// Waits until all children submitted so far have ended.
+    ///
+    /// # Errors
+    /// Where one has failed; the parent fails then too, whatever it returns.
+    pub fn wait(&mut self) -> Result<(), StreamError> {
+        self.wait_for_children();
+        match &self.failure {
+            Some(failure) => {
+                Err(StreamError::TaskFailed { task: failure.task, failure: failure.clone() })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Submits a child.
+    ///
+    /// Where there are many unfinished ones, runs them first.
+    ///
+    /// # Errors
+    /// As [`Stream::submit`](super::Stream::submit); and where the child touches what is not its parent's.
+    pub fn submit(&mut self, task: Task) -> Result<TaskHandle, StreamError> {
+        let mut spec = task.spec;
+        self.shared.check(&spec)?;
+        let bytes = self.shared.need(&spec)?.bytes;
+        let nested = self.open()?;
+        if spec.deps.iter().any(|dep| dep.ring() != nested.number) {
+            return Err(StreamError::WrongStream { what: "dependency, which is no sibling," });
+        }
+        self.find_places(&nested, &mut spec)?;
+        let outputs = self.allocate(&nested, &mut spec, bytes)?;
+        let mut book = lock(&nested.book);
+        nested.take_back(&mut book);
+        if !nested.has_room(&book) {
+            drop(book);
+            self.shared.wait_children(self.lane, &nested);
+            book = lock(&nested.book);
+            nested.take_back(&mut book);
+        }
+        book.preds.clear();
+        let mut preds = std::mem::take(&mut book.preds);
+        let inputs = DepInputs { args: &spec.args, deps: &spec.deps };
+        let task = book.submitter.submit(inputs, |edge| {
+            if edge.flags.contains(EdgeFlags::WAIT) {
+                preds.push(edge.pred);
+            }
+        });
+        book.preds = preds;
+        let task = task?;
+        let (slot, blocks, accesses) = (book.next_slot(), spec.blocks, spec.args.len() as u32);
+        // SAFETY: the slot is free and this thread holds the lock of the books.
+        let work = unsafe { nested.ring.slots[slot as usize].work_mut() };
+        work.id = task;
+        std::mem::swap(&mut work.spec, &mut spec);
+        nested.child_entered();
+        if book.enter(&nested.ring, task, accesses, blocks, |pred| nested.origin_of(pred)) {
+            nested.enqueue(slot, &self.shared.nested);
+        }
+        drop(book);
+        self.shared.sleep.work_arrived();
+        spec.recycle();
+        Ok(TaskHandle::new(self.shared.stream_id, task, outputs))
+    }
+
+    fn wait_for_children(&mut self) {
+        let Some(nested) = &self.nested else { return };
+        self.shared.wait_children(self.lane, nested);
+        // The books know of failed children until they are asked, so that siblings inherit; here all have ended.
+        let mut book = lock(&nested.book);
+        nested.take_back(&mut book);
+        drop(book);
+        let failure = nested.report();
+        self.failure = self.failure.take().or(failure);
+    }
+
+    /// The ring of this task's children, in which the parent's buffers are known.
+    fn open(&mut self) -> Result<Arc<Nested>, StreamError> {
+        if let Some(nested) = &self.nested {
+            return Ok(nested.clone());
+        }
+        let nested = self.shared.nested.open(self.shared.options.ring_tasks);
+        self.nested = Some(nested.clone());
+        let state = self.shared.lock();
+        let mut book = lock(&nested.book);
+        for (position, arg) in self.spec.args.iter().enumerate() {
+            let earlier = &self.spec.args[..position];
+            if !earlier.iter().any(|other| other.buffer == arg.buffer) {
+                let index = self.spec.places[position].buffer;
+                let bytes = state.heap.get(index, arg.buffer).map_or(0, |entry| entry.bytes);
+                book.submitter.declare_buffer(arg.buffer, bytes)?;
+            }
+        }
+        Ok(nested.clone())
+    }
+
+    /// Finds where a child's buffers are: with the parent, or among those that siblings made.
+    fn find_places(&self, nested: &Nested, spec: &mut TaskSpec) -> Result<(), StreamError> {
+        let outputs = lock(&nested.outputs);
+        for (arg, place) in spec.args.iter().zip(&mut spec.places) {
+            if place.buffer == FRESH {
+                continue;
+            }
+            if let Some(output) = outputs.iter().find(|output| output.id == arg.buffer) {
+                place.base = output.base;
+                continue;
+            }
+            let parents = self.spec.args.iter().zip(&self.spec.places);
+            let mut covering = parents.filter(|(of, _)| covers(of, arg));
+            let Some((_, parent)) = covering.next() else {
+                let (task, parent) = (spec.name.clone(), self.spec.name.clone());
+                return Err(StreamError::NotCovered { task, parent, buffer: arg.buffer });
+            };
+            place.base = parent.base;
+        }
+        Ok(())
+    }
+
+    /// Allocates a child's outputs. They stay at least until the parent has ended.
+    fn allocate(
+        &self,
+        nested: &Arc<Nested>,
+        spec: &mut TaskSpec,
+        need: u64,
+    ) -> Result<Vec<StreamBuffer>, StreamError> {
+        let mut outputs = Vec::new();
+        if spec.outputs == 0 {
+            return Ok(outputs);
+        }
+        let mut state = self.shared.lock();
+        self.shared.take_back(&mut state);
+        if !state.heap.fits(need) {
+            let (size, in_use) = (self.shared.options.heap_bytes, state.heap.use_bytes().0);
+            return Err(StreamError::Exhausted {
+                task: spec.name.clone(),
+                resource: "bytes of outputs",
+                setting: "heap_bytes",
+                size,
+                in_use,
+                need,
+                holder: "tasks and handles; a task inside another does not wait for them",
+                way_out: "allocate outside",
+            });
+        }
+        for (arg, place) in spec.args.iter_mut().zip(&mut spec.places) {
+            if place.buffer != FRESH {
+                continue;
+            }
+            let bytes = arg.view.span().map_or(0, |(_, end)| end);
+            let memory = state.heap.output(bytes).ok_or(StreamError::OutOfMemory { bytes })?;
+            let base = memory.base();
+            arg.buffer = state.declare(bytes);
+            place.buffer = state.heap.add(arg.buffer, bytes, base, memory);
+            place.base = base;
+            state.heap.hold(place.buffer);
+            state.heap.set_inside(place.buffer, true);
+            let (id, index) = (arg.buffer, place.buffer);
+            lock(&nested.outputs).push(NestedOutput { id, index, base });
+            lock(&nested.book).submitter.declare_buffer(id, bytes)?;
+            outputs.push(StreamBuffer::new(self.shared.clone(), id, index, bytes));
+        }
+        Ok(outputs)
+    }
+
+    /// Waits for all children and takes their ring apart. The failure of one of them.
+    pub(crate) fn close(&mut self) -> Option<Arc<Failure>> {
+        self.wait_for_children();
+        let nested = self.nested.take()?;
+        let outputs = std::mem::take(&mut *lock(&nested.outputs));
+        let mut state = self.shared.lock();
+        for output in &outputs {
+            state.heap.set_inside(output.index, false);
+            if let Some(gone) = state.heap.let_go(output.index) {
+                state.release(gone);
+            }
+        }
+        drop(state);
+        let mut book = lock(&nested.book);
+        let own = self.spec.args.iter().map(|arg| arg.buffer);
+        for buffer in own.chain(outputs.iter().map(|output| output.id)) {
+            // A buffer may be several arguments; the first time counts.
+            let _ = book.submitter.release_buffer(buffer);
+        }
+        drop(book);
+        self.shared.nested.close(nested);
+        self.failure.take()
+    }
+}
+
+/// Whether a task with argument `parent` may let a child touch `child`.
+fn covers(parent: &Arg, child: &Arg) -> bool {
+    parent.buffer == child.buffer
+        && (child.access == Access::NoDep
+            || parent.access != Access::NoDep && (parent.access.writes() || !child.access.writes()))
+        && (parent.view == child.view || Region::of(&parent.view).covers(&Region::of(&child.view)))
+}
+
+impl fmt::Debug for TaskContext<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TaskContext({} `{}`)", self.id, self.spec.name)
+    }
+}

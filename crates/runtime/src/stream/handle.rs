@@ -1,0 +1,316 @@
+//! The stream itself, and the handles of its tasks.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use syncline_deps::{ScopeKind, TaskId};
+use syncline_device::Element;
+
+use super::heap::Memory;
+use super::shared::Shared;
+use super::{
+    HostRead, HostWrite, Scope, StreamBuffer, StreamError, StreamOptions, StreamStats, Task, worker,
+};
+
+/// Runs tasks while they are submitted; see the [module](super).
+///
+/// Several threads may submit; what they submit is ordered as it comes.
+///
+/// Dropping a stream keeps what has not begun from running, waits for what is running, and leaves no thread behind;
+/// [`Stream::wait_all`] first, to have everything done. (Dropped by one of its own tasks, it does not wait: the threads
+/// end by themselves.)
+#[derive(Debug)]
+pub struct Stream {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// A task that was submitted.
+#[derive(Clone, Debug)]
+pub struct TaskHandle {
+    stream_id: u64,
+    id: TaskId,
+    outputs: Vec<StreamBuffer>,
+}
+
+impl TaskHandle {
+    #[inline]
+    pub(crate) fn new(stream_id: u64, id: TaskId, outputs: Vec<StreamBuffer>) -> Self {
+        Self { stream_id, id, outputs }
+    }
+
+    /// Identity.
+    #[inline]
+    pub fn id(&self) -> TaskId {
+        self.id
+    }
+
+    /// The buffers that the runtime allocated, in the order of the task's `output`s.
+    pub fn outputs(&self) -> &[StreamBuffer] {
+        &self.outputs
+    }
+
+    /// The output number `position`.
+    ///
+    /// # Panics
+    /// Where the task has fewer outputs, as for a slice.
+    pub fn output(&self, position: usize) -> &StreamBuffer {
+        &self.outputs[position]
+    }
+
+    /// The same task, without holding on to its outputs: their memory goes when no task uses them.
+    #[must_use]
+    pub fn without_outputs(mut self) -> Self {
+        self.outputs = Vec::new();
+        self
+    }
+
+    #[inline]
+    pub(crate) fn stream_id(&self) -> u64 {
+        self.stream_id
+    }
+}
+
+impl Stream {
+    /// A stream with its own worker threads.
+    ///
+    /// # Errors
+    /// Where an option is out of range, or a thread cannot be started.
+    pub fn new(options: StreamOptions) -> Result<Self, StreamError> {
+        options.check()?;
+        let shared = Arc::new(Shared::new(options));
+        shared.counters.set_workers(options.workers);
+        let mut stream = Self { shared, threads: Vec::with_capacity(options.workers) };
+        for lane in 0..options.workers {
+            let shared = stream.shared.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("stream-{lane}"))
+                .spawn(move || worker::work(&shared, lane))
+                // Those that have been started are joined when `stream` is dropped here.
+                .map_err(|error| StreamError::NoThread { message: error.to_string().into() })?;
+            stream.threads.push(thread);
+        }
+        Ok(stream)
+    }
+
+    #[inline]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The options it was made with.
+    pub fn options(&self) -> &StreamOptions {
+        &self.shared.options
+    }
+
+    /// A buffer of `bytes` zeroes.
+    ///
+    /// # Errors
+    /// Where the system has no memory.
+    pub fn buffer(&self, bytes: u64) -> Result<StreamBuffer, StreamError> {
+        self.add_buffer(bytes, |_| ())
+    }
+
+    /// A buffer with a copy of `elements`.
+    ///
+    /// # Errors
+    /// Where the system has no memory.
+    pub fn buffer_of<T: Element>(&self, elements: &[T]) -> Result<StreamBuffer, StreamError> {
+        self.add_buffer(size_of_val(elements) as u64, |base| {
+            // SAFETY: the memory is new and nobody else knows it; it is as large as `elements` and aligned for them.
+            unsafe { base.cast::<T>().copy_from_nonoverlapping(elements.as_ptr(), elements.len()) }
+        })
+    }
+
+    fn add_buffer(
+        &self,
+        bytes: u64,
+        fill: impl FnOnce(*mut u8),
+    ) -> Result<StreamBuffer, StreamError> {
+        let out_of_memory = || StreamError::OutOfMemory { bytes };
+        let bytes_checked = i64::try_from(bytes).map_err(|_| out_of_memory())? as u64;
+        let memory = Memory::own(bytes_checked).ok_or_else(out_of_memory)?;
+        let base = memory.base();
+        fill(base);
+        let mut state = self.shared.lock();
+        let id = state.declare(bytes);
+        let index = state.heap.add(id, bytes, base, memory);
+        drop(state);
+        Ok(StreamBuffer::new(self.shared.clone(), id, index, bytes))
+    }
+
+    /// Submits a task: it runs as soon as everything that it depends on has ended.
+    ///
+    /// Where the ring, the heap, the edge pool or the tensor map is full, the calling thread runs ready tasks, then
+    /// sleeps, until there is room.
+    ///
+    /// # Errors
+    /// Where something is wrong with the task, and where it could never run; nothing is left behind then.
+    #[inline]
+    pub fn submit(&self, task: Task) -> Result<TaskHandle, StreamError> {
+        self.shared.submit(task.spec, None)
+    }
+
+    /// A scope whose tasks are awaited or cancelled together.
+    pub fn scope(&self, name: &str) -> Scope<'_> {
+        Scope::new(self, name, ScopeKind::Auto, None)
+    }
+
+    /// A scope whose tasks must have begun within some time from now: later they fail.
+    pub fn scope_with_deadline(&self, name: &str, within: Duration) -> Scope<'_> {
+        Scope::new(self, name, ScopeKind::Auto, Some(within))
+    }
+
+    /// A scope in which nothing is looked up: its tasks wait for their explicit dependencies only. Tasks outside it
+    /// that come later wait for those of its tasks that they conflict with.
+    ///
+    /// # Safety
+    /// The explicit dependencies of the tasks submitted to this scope must order each of them after every earlier
+    /// task or host access, inside or outside the scope, that writes bytes which it touches, or touches bytes which it
+    /// writes.
+    pub unsafe fn manual_scope(&self, name: &str) -> Scope<'_> {
+        Scope::new(self, name, ScopeKind::Manual, None)
+    }
+
+    /// Waits until a task has ended.
+    ///
+    /// # Errors
+    /// Where it failed, or something that it depends on did.
+    pub fn wait(&self, task: &TaskHandle) -> Result<(), StreamError> {
+        self.wait_task(task, None)
+    }
+
+    /// As [`Stream::wait`], but gives up after some time; the task goes on.
+    ///
+    /// # Errors
+    /// Also where the time is up.
+    pub fn wait_within(&self, task: &TaskHandle, within: Duration) -> Result<(), StreamError> {
+        self.wait_task(task, Some(within))
+    }
+
+    fn wait_task(&self, task: &TaskHandle, within: Option<Duration>) -> Result<(), StreamError> {
+        if task.stream_id != self.shared.stream_id || task.id.ring() != 0 {
+            return Err(StreamError::WrongStream { what: "task" });
+        }
+        self.shared.wait_task(task.id, within)
+    }
+
+    /// Waits until everything submitted before has ended.
+    ///
+    /// # Errors
+    /// The oldest failure since the last call, where there is one. It is forgotten then: what is submitted later no
+    /// longer inherits it.
+    pub fn wait_all(&self) -> Result<(), StreamError> {
+        self.shared.wait_all(None)
+    }
+
+    /// As [`Stream::wait_all`], but gives up after some time.
+    ///
+    /// # Errors
+    /// Also where the time is up.
+    pub fn wait_all_within(&self, within: Duration) -> Result<(), StreamError> {
+        self.shared.wait_all(Some(within))
+    }
+
+    /// Opens a buffer for reading, as soon as everything submitted before that writes it has ended.
+    ///
+    /// # Errors
+    /// Where one of the tasks that wrote it failed.
+    pub fn read(&self, buffer: &StreamBuffer) -> Result<HostRead<'_>, StreamError> {
+        self.shared.read(buffer, None)
+    }
+
+    /// As [`Stream::read`], but gives up after some time.
+    ///
+    /// # Errors
+    /// Also where the time is up.
+    pub fn read_within(
+        &self,
+        buffer: &StreamBuffer,
+        within: Duration,
+    ) -> Result<HostRead<'_>, StreamError> {
+        self.shared.read(buffer, Some(within))
+    }
+
+    /// Opens a buffer for writing, as soon as everything submitted before that touches it has ended.
+    ///
+    /// # Errors
+    /// Where one of the tasks that touched it failed.
+    pub fn write(&self, buffer: &StreamBuffer) -> Result<HostWrite<'_>, StreamError> {
+        self.shared.write(buffer, None)
+    }
+
+    /// As [`Stream::write`], but gives up after some time.
+    ///
+    /// # Errors
+    /// Also where the time is up.
+    pub fn write_within(
+        &self,
+        buffer: &StreamBuffer,
+        within: Duration,
+    ) -> Result<HostWrite<'_>, StreamError> {
+        self.shared.write(buffer, Some(within))
+    }
+
+    /// Waits until a buffer could be read.
+    ///
+    /// # Errors
+    /// As [`Stream::read`].
+    pub fn wait_readable(&self, buffer: &StreamBuffer) -> Result<(), StreamError> {
+        self.read(buffer).map(drop)
+    }
+
+    /// Waits until a buffer could be written.
+    ///
+    /// # Errors
+    /// As [`Stream::write`].
+    pub fn wait_writable(&self, buffer: &StreamBuffer) -> Result<(), StreamError> {
+        self.write(buffer).map(drop)
+    }
+
+    /// Writes everything submitted from now on to `out`, as a capture that `syncline_deps::replay` and the tools
+    /// read. A capture that was on ends as if the process had been killed.
+    ///
+    /// # Errors
+    /// Where the first bytes cannot be written. Later errors are returned by [`Stream::stop_capture`]; the stream goes
+    /// on meanwhile.
+    pub fn start_capture(&self, out: impl Write + Send + 'static) -> Result<(), StreamError> {
+        self.shared.start_capture(Box::new(out))
+    }
+
+    /// Ends the capture and closes what it was written to; whether one was on.
+    ///
+    /// # Errors
+    /// Where something could not be written.
+    pub fn stop_capture(&self) -> Result<bool, StreamError> {
+        self.shared.stop_capture().map(|out| out.is_some())
+    }
+
+    /// What it has done and holds.
+    pub fn stats(&self) -> StreamStats {
+        self.shared.stats()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.shared.dropping.store(true, Ordering::SeqCst);
+        let inside = super::run::inside() == self.shared.stream_id;
+        if !inside {
+            // Scopes and guards borrow the stream, so none is left, and nothing can be refused.
+            let quiet = self.shared.wait_quiet(None);
+            debug_assert!(quiet.is_ok(), "{quiet:?}");
+        }
+        self.shared.stop();
+        let current = std::thread::current().id();
+        for thread in self.threads.drain(..) {
+            // Workers catch what bodies throw; a panic of one would be a defect that was reported already.
+            if !inside && thread.thread().id() != current {
+                let _ = thread.join();
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Sleeping and waking, for workers without work and for threads that wait for the stream.
+//!
+//! Waking a thread costs far more than a small task, so a worker looks around for a while before it sleeps (it is
+//! *searching*), and nobody is woken while somebody searches. Whoever stops searching because it found work looks
+//! once more, and wakes the next one if there is more. `README.md` has the argument why no work is left lying.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Where the threads of a stream sleep.
+#[derive(Debug, Default)]
+pub(crate) struct Sleep {
+    state: Mutex<State>,
+    /// Where those sleep who take work.
+    work: Condvar,
+    /// Where those sleep who do not: a wake-up for work must not go to them.
+    news: Condvar,
+    /// Sleepers that no permit is meant for yet.
+    idle: AtomicU32,
+    /// Threads that look for work.
+    searching: AtomicU32,
+    /// Somebody sleeps until a slot, memory or edges come back.
+    starving: AtomicU32,
+    /// Somebody sleeps until everything, or a scope, has finished.
+    waiting: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    permits: u32,
+    /// Changes with every wake-up that is meant for all.
+    alarms: u64,
+}
+
+/// What a thread sleeps for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// Something to run.
+    Work,
+    /// A resource: told at the next task that finishes.
+    Room,
+    /// All tasks, or those of a scope: told when workers run dry, or by the scope.
+    Quiet,
+    /// One task, which was asked to tell (`Fanout::ask`).
+    Task,
+}
+
+/// A thread that is about to sleep.
+#[derive(Debug)]
+#[must_use = "commit or cancel"]
+pub(crate) struct Ticket {
+    want: Want,
+    takes_work: bool,
+    alarms: u64,
+}
+
+impl Sleep {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread begins to look for work.
+    pub(crate) fn start_searching(&self) {
+        self.searching.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A thread stops looking for work; whether it was the last one that did.
+    pub(crate) fn stop_searching(&self) -> bool {
+        self.searching.fetch_sub(1, Ordering::SeqCst) == 1
+    }
+
+    /// There is new work: wakes one sleeper, unless somebody is looking for work already.
+    ///
+    /// To be called after the work was put where a searcher looks, with a sequentially consistent store.
+    #[inline]
+    pub(crate) fn work_arrived(&self) {
+        if self.idle.load(Ordering::SeqCst) != 0 && self.searching.load(Ordering::SeqCst) == 0 {
+            self.wake(1);
+        }
+    }
+
+    /// Wakes up to `count` sleepers, whoever is looking for work.
+    #[cold]
+    pub(crate) fn wake(&self, count: u32) {
+        let mut state = self.lock();
+        let count = count.min(self.idle.load(Ordering::Relaxed));
+        self.idle.fetch_sub(count, Ordering::SeqCst);
+        state.permits += count;
+        drop(state);
+        for _ in 0..count {
+            self.work.notify_one();
+        }
+    }
+
+    /// Makes everybody who sleeps look again.
+    #[cold]
+    pub(crate) fn alarm(&self) {
+        self.lock().alarms += 1;
+        self.work.notify_all();
+        self.news.notify_all();
+    }
+
+    /// A task has finished and its slot can be taken back: tells those who wait for room.
+    #[inline]
+    pub(crate) fn room_made(&self) {
+        if self.starving.load(Ordering::SeqCst) != 0 {
+            self.starving.store(0, Ordering::SeqCst);
+            self.alarm();
+        }
+    }
+
+    /// The next slot that can be taken back wakes everybody. Who calls this looks once more before it sleeps.
+    pub(crate) fn tell_of_room(&self) {
+        self.starving.store(1, Ordering::SeqCst);
+    }
+
+    /// A worker has run dry: tells those who wait for everything.
+    pub(crate) fn ran_dry(&self) {
+        if self.waiting.load(Ordering::SeqCst) != 0 {
+            self.alarm();
+        }
+    }
+
+    /// First step of falling asleep: from now on, whatever `want` names leaves a trace in the ticket. The caller then
+    /// looks once more whether there is a reason to stay awake, and goes on with [`Sleep::commit`] or
+    /// [`Sleep::cancel`].
+    pub(crate) fn prepare(&self, want: Want, takes_work: bool) -> Ticket {
+        let state = self.lock();
+        match want {
+            Want::Room => self.starving.store(1, Ordering::SeqCst),
+            Want::Quiet => _ = self.waiting.fetch_add(1, Ordering::SeqCst),
+            Want::Work | Want::Task => {}
+        }
+        if takes_work {
+            self.idle.fetch_add(1, Ordering::SeqCst);
+        }
+        Ticket { want, takes_work, alarms: state.alarms }
+    }
+
+    /// Stays awake.
+    pub(crate) fn cancel(&self, ticket: Ticket) {
+        self.leave(&mut self.lock(), ticket);
+    }
+
+    /// Sleeps until what the ticket names happens, until `deadline` at the latest.
+    pub(crate) fn commit(&self, ticket: Ticket, deadline: Option<Instant>) {
+        let mut state = self.lock();
+        let sleepers = if ticket.takes_work { &self.work } else { &self.news };
+        while state.alarms == ticket.alarms && !(ticket.takes_work && state.permits > 0) {
+            let late;
+            (state, late) = wait_on(sleepers, state, deadline);
+            if late {
+                break;
+            }
+        }
+        self.leave(&mut state, ticket);
+    }
+
+    /// Wake-ups that no sleeper has taken yet.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn permits(&self) -> u32 {
+        self.lock().permits
+    }
+
+    /// Leaves the sleepers: by a permit where there is one, else by taking oneself off.
+    fn leave(&self, state: &mut State, ticket: Ticket) {
+        if ticket.want == Want::Quiet {
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
+        if ticket.takes_work {
+            if state.permits > 0 {
+                state.permits -= 1;
+            } else {
+                self.idle.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+/// Waits once, and says whether the deadline had passed before.
+fn wait_on<'a>(
+    sleepers: &Condvar,
+    state: MutexGuard<'a, State>,
+    deadline: Option<Instant>,
+) -> (MutexGuard<'a, State>, bool) {
+    let Some(deadline) = deadline else {
+        return (sleepers.wait(state).unwrap_or_else(PoisonError::into_inner), false);
+    };
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return (state, true);
+    }
+    let (state, _) = sleepers.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+    (state, false)
+}

@@ -1,0 +1,138 @@
+//! Slots: where a task lives from its submission until it is taken back.
+//!
+//! Who may touch a slot's [`Work`] changes hands, and every hand-over is a release and an acquire:
+//! 1. the holder of the submit lock, from taking a free slot until the last of its predecessors (or the submission
+//!    itself) counts [`Slot::pending`] down to zero;
+//! 2. the thread that takes it from a ready queue and runs it. Several run the blocks of one task: they share it, and
+//!    the last one to count [`Slot::blocks_left`] down owns it;
+//! 3. the holder of the submit lock again, once it has found the slot in a queue of finished ones.
+
+use std::cell::UnsafeCell;
+use std::sync::{Arc, Mutex};
+
+use syncline_deps::TaskId;
+
+use super::failure::Record;
+use super::fanout::Fanout;
+use super::scope::ScopeState;
+use super::sync::{AtomicU32, AtomicU64, Ordering};
+use super::task::TaskSpec;
+
+/// No predecessor has failed.
+const HEALTHY: u64 = u64::MAX;
+/// In [`Slot::blocks_left`] of a task that stands for a host access.
+const GRANTED: u32 = 0;
+const GIVEN_UP: u32 = 2;
+
+/// One place of the task ring.
+pub(crate) struct Slot {
+    /// Predecessors that have not finished, and one more while the task is being submitted.
+    pending: AtomicU32,
+    /// Who waits for this task.
+    pub(crate) fanout: Fanout,
+    /// Blocks that have not finished.
+    pub(crate) blocks_left: AtomicU32,
+    /// The id of the oldest task whose failure this one inherits.
+    poison: AtomicU64,
+    /// What the first block to fail said.
+    pub(crate) block_failure: Mutex<Option<Record>>,
+    work: UnsafeCell<Work>,
+}
+
+/// The task in a slot.
+pub(crate) struct Work {
+    pub(crate) id: TaskId,
+    pub(crate) spec: TaskSpec,
+    pub(crate) scope: Option<Arc<ScopeState>>,
+}
+
+// SAFETY: the module's documentation says who may touch `work` when; all other members are `Sync`.
+unsafe impl Sync for Slot {}
+// SAFETY: `Work` holds addresses of buffers beside `Send` members; the buffers stay while a task uses them.
+unsafe impl Send for Slot {}
+
+impl Slot {
+    pub(crate) fn new() -> Self {
+        Self {
+            pending: AtomicU32::new(0),
+            fanout: Fanout::new_closed(),
+            blocks_left: AtomicU32::new(0),
+            poison: AtomicU64::new(HEALTHY),
+            block_failure: Mutex::new(None),
+            work: UnsafeCell::new(Work {
+                id: TaskId::new(0, 0),
+                spec: TaskSpec::empty(),
+                scope: None,
+            }),
+        }
+    }
+
+    /// The task, for whoever owns the slot.
+    ///
+    /// # Safety
+    /// The caller is the owner by the rules at the top of this module, and holds no other reference from here.
+    #[allow(clippy::mut_from_ref)]
+    #[inline]
+    pub(crate) unsafe fn work_mut(&self) -> &mut Work {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.work.get() }
+    }
+
+    /// The task, for those who share the slot while its blocks run.
+    ///
+    /// # Safety
+    /// The caller owns the slot or runs one of its blocks, and nobody has a reference from [`Slot::work_mut`].
+    #[inline]
+    pub(crate) unsafe fn work(&self) -> &Work {
+        // SAFETY: the caller's promise.
+        unsafe { &*self.work.get() }
+    }
+
+    /// Prepares a free slot for a task with `predecessors`. Only the holder of the submit lock.
+    #[inline]
+    pub(crate) fn prepare(&self, predecessors: u32, blocks: u32) {
+        // Relaxed: published with the slot's number.
+        self.pending.store(predecessors + 1, Ordering::Relaxed);
+        self.blocks_left.store(blocks, Ordering::Relaxed);
+        self.poison.store(HEALTHY, Ordering::Relaxed);
+        self.fanout.open();
+    }
+
+    /// Counts `count` reasons to wait off; whether the task is ready, and the caller's to queue.
+    #[inline]
+    pub(crate) fn count_down(&self, count: u32) -> bool {
+        // Release: what the predecessor did is visible to whoever counts last; Acquire: and to the caller, if it did.
+        self.pending.fetch_sub(count, Ordering::AcqRel) == count
+    }
+
+    /// The host may use the buffer that the task in this slot stands for, unless it has given up.
+    pub(crate) fn grant(&self) -> bool {
+        // Release: what the predecessors wrote is the host's to see.
+        self.blocks_left.compare_exchange(1, GRANTED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether the host may use the buffer that the task in this slot stands for.
+    pub(crate) fn is_granted(&self) -> bool {
+        self.blocks_left.load(Ordering::Acquire) == GRANTED
+    }
+
+    /// The host no longer wants the buffer: the task becomes an ordinary, empty one. `false` where it was granted.
+    pub(crate) fn give_up(&self) -> bool {
+        self.blocks_left.compare_exchange(1, GIVEN_UP, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// The task inherits the failure of `origin`. Before the predecessor is counted off.
+    ///
+    /// Where several predecessors fail the oldest origin wins, so that the cause does not depend on timing.
+    pub(crate) fn inherit(&self, origin: TaskId) {
+        self.poison.fetch_min(origin.to_bits(), Ordering::Relaxed);
+    }
+
+    /// The task whose failure this one inherits.
+    #[inline]
+    pub(crate) fn inherited(&self) -> Option<TaskId> {
+        // Relaxed: ordered by the counting.
+        let bits = self.poison.load(Ordering::Relaxed);
+        (bits != HEALTHY).then(|| TaskId::from_bits(bits))
+    }
+}

@@ -1,0 +1,408 @@
+//! The way of a task into the ring.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
+use std::time::Instant;
+
+use syncline_deps::{Access, DepInputs, EdgeFlags, Region, ScopeKind, SubmitError, TaskId};
+use syncline_device::Backend;
+
+use super::body::Body;
+use super::failure::FAILURES_KEPT;
+use super::heap::Heap;
+use super::run;
+use super::scope::ScopeState;
+use super::shared::{RootState, Shared, Via, lock};
+use super::sleep::Want;
+use super::stats::Resource;
+use super::task::{FRESH, TaskSpec};
+use super::{StreamBuffer, StreamError, TaskHandle};
+
+/// Submissions between two looks at what has finished, while there is room.
+const LOOK_EVERY: u64 = 16;
+
+impl Shared {
+    /// Refuses what only the outside may do.
+    #[inline]
+    pub(crate) fn refuse_inside_task(&self, what: &'static str) -> Result<(), StreamError> {
+        if run::inside() != self.stream_id {
+            return Ok(());
+        }
+        let way_out = "use the task's own context (`Task::parent`), or an explicit dependency";
+        Err(StreamError::InsideTask { what, way_out })
+    }
+
+    /// Submits a task; waits for room where there is none.
+    #[inline]
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        spec: TaskSpec,
+        scope: Option<&Arc<ScopeState>>,
+    ) -> Result<TaskHandle, StreamError> {
+        self.refuse_inside_task("a task is submitted")?;
+        self.submit_entered(spec, scope).map(|entered| entered.handle)
+    }
+
+    /// Submits a task that stands for a host access: its id and slot.
+    pub(crate) fn submit_host(
+        self: &Arc<Self>,
+        spec: TaskSpec,
+    ) -> Result<(TaskId, u32), StreamError> {
+        self.refuse_inside_task("a buffer is opened")?;
+        self.submit_entered(spec, None).map(|entered| (entered.handle.id(), entered.slot))
+    }
+
+    #[inline]
+    fn submit_entered(
+        self: &Arc<Self>,
+        mut spec: TaskSpec,
+        scope: Option<&Arc<ScopeState>>,
+    ) -> Result<Entered, StreamError> {
+        self.check(&spec)?;
+        let need = self.need(&spec)?;
+        let mut state = self.lock();
+        if let Some(lacking) = self.lacking(&mut state, need) {
+            state = self.wait_for_room(state, &spec, need, lacking)?;
+        }
+        let entered = self.enter(&mut state, &mut spec, scope)?;
+        drop(state);
+        if entered.ready {
+            self.sleep.work_arrived();
+        }
+        spec.recycle();
+        Ok(entered)
+    }
+
+    /// What is wrong with a task whatever else is in the ring.
+    #[inline]
+    pub(crate) fn check(&self, spec: &TaskSpec) -> Result<(), StreamError> {
+        if spec.stream != 0 && spec.stream != self.stream_id {
+            return Err(StreamError::WrongStream { what: "buffer or dependency" });
+        }
+        match &spec.body {
+            Body::Empty | Body::Once(_) | Body::Parent(_) if spec.blocks == 1 => Ok(()),
+            _ => self.check_blocks(spec),
+        }
+    }
+
+    #[cold]
+    fn check_blocks(&self, spec: &TaskSpec) -> Result<(), StreamError> {
+        let task = || spec.name.clone();
+        if spec.blocks == 0 {
+            return Err(StreamError::NoBlocks { task: task() });
+        }
+        if spec.gang && spec.blocks as usize > self.options.workers {
+            let (size, resource) = (self.options.workers as u64, "threads at the same time");
+            return Err(never_fits(spec, resource, "workers", size, spec.blocks.into()));
+        }
+        match &spec.body {
+            Body::Kernel(kernel, _) => kernel
+                .require(Backend::Cpu)
+                .map_err(|source| StreamError::Device { task: task(), source }),
+            Body::Parts(parts) if parts.len() == spec.blocks as usize => check_parts(spec),
+            Body::Parts(parts) => Err(blocks_of_bodies(spec, parts.len())),
+            Body::Once(_) | Body::Parent(_) if spec.blocks > 1 => Err(blocks_of_bodies(spec, 1)),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a task takes of the resources that tasks take different amounts of; refused where that is more than all.
+    #[inline]
+    pub(crate) fn need(&self, spec: &TaskSpec) -> Result<Need, StreamError> {
+        let need = Need { bytes: output_bytes(spec), args: spec.args.len() };
+        if need.bytes > self.options.heap_bytes {
+            let (size, setting) = (self.options.heap_bytes, "heap_bytes");
+            return Err(never_fits(spec, "bytes of outputs", setting, size, need.bytes));
+        }
+        if need.args > self.options.map_entries {
+            let (size, setting) = (self.options.map_entries as u64, "map_entries");
+            return Err(never_fits(
+                spec,
+                "entries of the tensor map",
+                setting,
+                size,
+                need.args as u64,
+            ));
+        }
+        Ok(need)
+    }
+
+    /// The resource that a task would have to wait for.
+    #[inline]
+    fn lacking(&self, state: &mut RootState, need: Need) -> Option<Resource> {
+        let turn = self.submitted.load(Ordering::Relaxed);
+        if turn.is_multiple_of(LOOK_EVERY) {
+            self.take_back(state);
+        }
+        let lacking = self.lacking_now(state, need)?;
+        self.take_back(state);
+        self.lacking_now(state, need).map(|_| lacking)
+    }
+
+    #[inline]
+    fn lacking_now(&self, state: &RootState, need: Need) -> Option<Resource> {
+        if !state.book.has_slot() {
+            return Some(Resource::Ring);
+        }
+        if need.bytes > 0 && !state.heap.fits(need.bytes) {
+            return Some(Resource::Heap);
+        }
+        if state.book.edges().now >= self.options.edge_pool {
+            return Some(Resource::Edges);
+        }
+        if state.book.accesses().now + need.args > self.options.map_entries {
+            return Some(Resource::Map);
+        }
+        None
+    }
+
+    /// Waits, helping, until there is room; or finds that there never will be.
+    #[cold]
+    fn wait_for_room<'a>(
+        self: &'a Arc<Self>,
+        mut state: MutexGuard<'a, RootState>,
+        spec: &TaskSpec,
+        need: Need,
+        resource: Resource,
+    ) -> Result<MutexGuard<'a, RootState>, StreamError> {
+        let started = Instant::now();
+        let _blocked = self.counters.blocked_on(resource, started);
+        loop {
+            drop(state);
+            self.wait_until(Want::Room, None, |state| {
+                self.take_back(state);
+                match self.lacking_now(state, need) {
+                    None => Ok(true),
+                    Some(lacking) => self.refuse_stuck(state, spec, lacking, need).map(|()| false),
+                }
+            })?;
+            state = self.lock();
+            if self.lacking_now(&state, need).is_none() {
+                return Ok(state);
+            }
+        }
+    }
+
+    /// An error where no task can go on unless this very thread does something else first.
+    fn refuse_stuck(
+        &self,
+        state: &RootState,
+        spec: &TaskSpec,
+        lacking: Resource,
+        need: Need,
+    ) -> Result<(), StreamError> {
+        let behind = state.behind_own_guards(&self.ring);
+        let others = state.book.live().any(|(_, slot)| !behind[slot as usize]);
+        if others {
+            return Ok(());
+        }
+        let guarded = state.book.tasks().now > 0;
+        let (holder, way_out) = match (guarded, lacking) {
+            (true, _) => {
+                ("tasks that wait for a host guard of this thread", "drop the guard first")
+            }
+            (false, _) => ("outputs that the program still holds", "drop some of their handles"),
+        };
+        let (setting, size, in_use) = match lacking {
+            Resource::Ring => {
+                ("ring_tasks", self.options.ring_tasks as u64, state.book.tasks().now as u64)
+            }
+            Resource::Heap => ("heap_bytes", self.options.heap_bytes, state.heap.use_bytes().0),
+            Resource::Edges => {
+                ("edge_pool", self.options.edge_pool as u64, state.book.edges().now as u64)
+            }
+            Resource::Map => {
+                ("map_entries", self.options.map_entries as u64, state.book.accesses().now as u64)
+            }
+        };
+        let need = match lacking {
+            Resource::Heap => need.bytes,
+            Resource::Map => need.args as u64,
+            Resource::Ring | Resource::Edges => 1,
+        };
+        let (task, resource) = (spec.name.clone(), lacking.name());
+        Err(StreamError::Exhausted { task, resource, setting, size, in_use, need, holder, way_out })
+    }
+
+    /// Puts a task into the ring, in which there is room for it, and leaves in `spec` the description that was in its
+    /// slot before. After an error it is as if the task had never come, and `spec` is the caller's to drop without the
+    /// lock: what a body holds may do anything then.
+    #[inline]
+    fn enter(
+        self: &Arc<Self>,
+        state: &mut RootState,
+        spec: &mut TaskSpec,
+        scope: Option<&Arc<ScopeState>>,
+    ) -> Result<Entered, StreamError> {
+        if self.failures_live.load(Ordering::Relaxed) >= FAILURES_KEPT {
+            return Err(self.too_many_failures());
+        }
+        let mut outputs = Vec::new();
+        if spec.outputs > 0 {
+            outputs = self.allocate_outputs(state, spec)?;
+        }
+        let task = self.discover(state, spec, scope)?;
+        for place in &spec.places {
+            state.heap.hold(place.buffer);
+        }
+        let number = state.book.next_slot();
+        let (blocks, accesses) = (spec.blocks, spec.args.len() as u32);
+        // SAFETY: the slot is free and this thread holds the submit lock.
+        let work = unsafe { self.ring.slots[number as usize].work_mut() };
+        work.id = task;
+        if let Some(scope) = scope {
+            scope.task_entered();
+            work.scope = Some(scope.clone());
+        }
+        std::mem::swap(&mut work.spec, spec);
+        // Before the task can end, so that there are never more that ended than that were submitted.
+        self.submitted.store(self.submitted.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
+        let ready =
+            state.book.enter(&self.ring, task, accesses, blocks, |pred| self.origin_of(pred));
+        if ready {
+            self.enqueue(number, Via::Submit);
+        }
+        let handle = TaskHandle::new(self.stream_id, task, outputs);
+        Ok(Entered { handle, slot: number, ready })
+    }
+
+    /// Finds the task's buffers, and what it depends on.
+    #[inline]
+    fn discover(
+        &self,
+        state: &mut RootState,
+        spec: &mut TaskSpec,
+        scope: Option<&Arc<ScopeState>>,
+    ) -> Result<TaskId, StreamError> {
+        let TaskSpec { args, places, deps, .. } = spec;
+        for (position, (arg, place)) in args.iter().zip(places).enumerate() {
+            match state.heap.get(place.buffer, arg.buffer) {
+                Some(entry) if !entry.inside => place.base = entry.base,
+                _ => {
+                    return Err(
+                        SubmitError::UnknownBuffer { arg: position, buffer: arg.buffer }.into()
+                    );
+                }
+            }
+        }
+        if deps.iter().any(|dep| dep.ring() != 0) {
+            return Err(StreamError::WrongStream {
+                what: "dependency, a task inside another task,",
+            });
+        }
+        let manual = scope.is_some_and(|scope| scope.kind == ScopeKind::Manual);
+        let book = &mut state.book;
+        if manual {
+            book.submitter.enter_scope(ScopeKind::Manual);
+        }
+        book.preds.clear();
+        let preds = &mut book.preds;
+        let task = book.submitter.submit(DepInputs { args, deps }, |edge| {
+            if edge.flags.contains(EdgeFlags::WAIT) {
+                preds.push(edge.pred);
+            }
+        });
+        if manual {
+            book.submitter.leave_scope()?;
+        }
+        let task = task?;
+        if let Some(capture) = &mut state.capture {
+            capture.task(task, spec, manual);
+        }
+        Ok(task)
+    }
+
+    /// Allocates the outputs, which fit.
+    fn allocate_outputs(
+        self: &Arc<Self>,
+        state: &mut RootState,
+        spec: &mut TaskSpec,
+    ) -> Result<Vec<StreamBuffer>, StreamError> {
+        let mut outputs = Vec::with_capacity(spec.outputs as usize);
+        for (arg, place) in spec.args.iter_mut().zip(&mut spec.places) {
+            if place.buffer != FRESH {
+                continue;
+            }
+            let bytes = arg.view.span().map_or(0, |(_, end)| end);
+            let memory = state.heap.output(bytes).ok_or(StreamError::OutOfMemory { bytes })?;
+            let base = memory.base();
+            arg.buffer = state.declare(bytes);
+            place.buffer = state.heap.add(arg.buffer, bytes, base, memory);
+            // Where the submission fails after this, the handle is dropped and with it the buffer goes.
+            outputs.push(StreamBuffer::new(self.clone(), arg.buffer, place.buffer, bytes));
+        }
+        Ok(outputs)
+    }
+
+    #[cold]
+    fn too_many_failures(&self) -> StreamError {
+        let failures = lock(&self.failures);
+        let first = failures.first().expect("there are many").clone();
+        StreamError::TooManyFailures { failures: failures.live_count(), first }
+    }
+}
+
+/// A task that has just been put into the ring.
+pub(crate) struct Entered {
+    pub(crate) handle: TaskHandle,
+    pub(crate) slot: u32,
+    pub(crate) ready: bool,
+}
+
+/// What a task takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Need {
+    pub(crate) bytes: u64,
+    args: usize,
+}
+
+#[cold]
+fn never_fits(
+    spec: &TaskSpec,
+    resource: &'static str,
+    setting: &'static str,
+    size: u64,
+    need: u64,
+) -> StreamError {
+    StreamError::NeverFits { task: spec.name.clone(), resource, setting, size, need }
+}
+
+#[cold]
+fn blocks_of_bodies(spec: &TaskSpec, bodies: usize) -> StreamError {
+    StreamError::BlocksOfBodies { task: spec.name.clone(), bodies, blocks: spec.blocks }
+}
+
+/// What a task's outputs take from the heap.
+#[inline]
+fn output_bytes(spec: &TaskSpec) -> u64 {
+    if spec.outputs == 0 {
+        return 0;
+    }
+    let outputs = spec.args.iter().filter(|arg| arg.access == Access::Output);
+    outputs
+        .map(|arg| Heap::cost(arg.view.span().map_or(0, |(_, end)| end)))
+        .fold(0, u64::saturating_add)
+}
+
+/// Parts run at the same time: none may write what another touches.
+fn check_parts(spec: &TaskSpec) -> Result<(), StreamError> {
+    let Body::Parts(parts) = &spec.body else { return Ok(()) };
+    let mut stats = Default::default();
+    for (second, later) in parts.iter().enumerate() {
+        for (first, earlier) in parts[..second].iter().enumerate() {
+            for a in &spec.args[earlier.first..earlier.first + earlier.count] {
+                for b in &spec.args[later.first..later.first + later.count] {
+                    let conflict = (a.access.writes() || b.access.writes())
+                        && a.access != Access::Output
+                        && a.buffer == b.buffer
+                        && b.access != Access::Output;
+                    if conflict && Region::of(&a.view).overlaps(&Region::of(&b.view), &mut stats) {
+                        let (task, buffer) = (spec.name.clone(), a.buffer);
+                        return Err(StreamError::PartsOverlap { task, first, second, buffer });
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}

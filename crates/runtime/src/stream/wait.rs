@@ -1,0 +1,216 @@
+//! Waiting for the stream: for room, for a task, for all of them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use syncline_deps::TaskId;
+
+use super::StreamError;
+use super::failure::Outcome;
+use super::shared::{RootState, Shared, lock};
+use super::sleep::Want;
+
+impl Shared {
+    /// Runs ready tasks, then sleeps, until `check` is true; `false` where `deadline` came first.
+    ///
+    /// `check` is called under the submit lock. An error of it ends the wait: it is how a wait that can never end is
+    /// refused.
+    pub(crate) fn wait_until(
+        self: &Arc<Self>,
+        want: Want,
+        deadline: Option<Instant>,
+        mut check: impl FnMut(&mut RootState) -> Result<bool, StreamError>,
+    ) -> Result<bool, StreamError> {
+        let mut announced = false;
+        let result = loop {
+            match check(&mut self.lock()) {
+                Ok(false) => {}
+                ended => break ended,
+            }
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                break Ok(false);
+            }
+            let helped = self.help();
+            if helped.is_some_and(|count| count > 0) {
+                continue;
+            }
+            let takes_work = helped.is_some();
+            let ticket = self.sleep.prepare(want, takes_work);
+            announced = true;
+            match check(&mut self.lock()) {
+                Ok(false) => {}
+                ended => {
+                    self.sleep.cancel(ticket);
+                    break ended;
+                }
+            }
+            if takes_work && self.has_work() {
+                self.sleep.cancel(ticket);
+            } else {
+                self.sleep.commit(ticket, deadline);
+            }
+        };
+        // A wake-up for work may have come to this thread, which leaves: pass it on.
+        if announced && self.has_work() {
+            self.sleep.work_arrived();
+        }
+        result
+    }
+
+    /// Waits until `task` has ended, and returns what became of it.
+    pub(crate) fn wait_task(
+        self: &Arc<Self>,
+        task: TaskId,
+        within: Option<Duration>,
+    ) -> Result<(), StreamError> {
+        self.refuse_inside_task("a task is awaited")?;
+        let deadline = within.and_then(|within| Instant::now().checked_add(within));
+        let ended = self.wait_until(Want::Task, deadline, |state| {
+            let Some(slot) = state.book.find(task) else { return Ok(true) };
+            if !self.ring.slots[slot as usize].fanout.ask() {
+                return Ok(true);
+            }
+            if !state.guards.is_empty() && state.behind_own_guards(&self.ring)[slot as usize] {
+                let what = "waiting for a task";
+                return Err(StreamError::WaitsForOwnGuard {
+                    what,
+                    waits_for: format!("task {task}"),
+                });
+            }
+            Ok(false)
+        })?;
+        if !ended {
+            let (what, waited) = (format!("task {task}"), within.unwrap_or_default());
+            return Err(StreamError::TimedOut { what, waited });
+        }
+        match lock(&self.failures).outcome(task) {
+            Outcome::Done => Ok(()),
+            Outcome::Failed(failure) => Err(StreamError::TaskFailed { task, failure }),
+            Outcome::Forgotten => {
+                Err(StreamError::OutcomeForgotten { task, kept: super::failure::FAILURES_KEPT })
+            }
+        }
+    }
+
+    /// Waits until everything submitted so far has ended; `false` where `deadline` came first.
+    pub(crate) fn wait_quiet(
+        self: &Arc<Self>,
+        deadline: Option<Instant>,
+    ) -> Result<bool, StreamError> {
+        let end = self.lock().book.submitter.next_task();
+        self.wait_until(Want::Quiet, deadline, |state| {
+            // In this order: what ends is counted after it was submitted.
+            let ended = self.ended();
+            if ended == self.submitted.load(Ordering::SeqCst) {
+                self.take_back(state);
+                return Ok(true);
+            }
+            state.refuse_own_guards("waiting for everything", || "all tasks".into())?;
+            self.take_back(state);
+            // Others may go on submitting, so that the workers never run dry: the youngest task tells when it ends.
+            while let Some((task, slot)) = state.book.live().filter(|(task, _)| *task < end).max() {
+                if self.ring.slots[slot as usize].fanout.ask() {
+                    return Ok(false);
+                }
+                // It has ended, too late to be asked, and its slot is on the way back: that must not be missed.
+                self.sleep.tell_of_room();
+                self.take_back(state);
+                if state.book.find(task).is_some() {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })
+    }
+
+    /// Waits for everything, and reports the first failure since the last report.
+    pub(crate) fn wait_all(self: &Arc<Self>, within: Option<Duration>) -> Result<(), StreamError> {
+        self.refuse_inside_task("everything is awaited")?;
+        let deadline = within.and_then(|within| Instant::now().checked_add(within));
+        if !self.wait_quiet(deadline)? {
+            let (what, waited) = ("all tasks".into(), within.unwrap_or_default());
+            return Err(StreamError::TimedOut { what, waited });
+        }
+        if self.failures_live.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        let mut state = self.lock();
+        let mut failures = lock(&self.failures);
+        let first = failures.report(|task| _ = state.book.submitter.retire(task));
+        self.failures_live.store(0, Ordering::Release);
+        first.map_or(Ok(()), |(task, failure)| Err(StreamError::TaskFailed { task, failure }))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::stream::StreamOptions;
+    use crate::stream::ready::Ready;
+    use crate::stream::shared::Job;
+    use crate::stream::task::{Task, TaskSpec};
+
+    /// The shared part of a stream whose workers have all been asleep since the beginning.
+    fn shared() -> Arc<Shared> {
+        Arc::new(Shared::new(StreamOptions { ring_tasks: 64, workers: 1, ..Default::default() }))
+    }
+
+    #[test]
+    fn a_waiter_hears_of_a_task_that_was_closed_before_it_could_be_asked() {
+        let shared = shared();
+        shared.submit(TaskSpec::reused("closing".into()), None).expect("room");
+        let Some(Job::Root(pick)) = shared.pick(0, &mut 0, &mut Vec::new()) else {
+            panic!("it is ready");
+        };
+        // Its finisher has closed it, and is stopped before it gives the slot back.
+        shared.ring.slots[pick.slot as usize].fanout.close();
+        let host_lane = shared.host_lane().expect("nobody helps");
+        let waiting = shared.clone();
+        let (sender, woken) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(waiting.wait_all(None)));
+        std::thread::sleep(Duration::from_millis(100));
+        shared.lanes[0].done.push(pick.slot);
+        shared.sleep.room_made();
+        let woken = woken.recv_timeout(Duration::from_secs(20));
+        assert!(woken.expect("the waiter sleeps on").is_ok());
+        drop(host_lane);
+    }
+
+    #[test]
+    fn what_a_helper_leaves_behind_is_announced() {
+        let shared = shared();
+        let mut last = None;
+        for _ in 0..17 {
+            let mut task = Task::new("link").body(|_| ());
+            if let Some(before) = &last {
+                task = task.after(before);
+            }
+            last = Some(shared.submit(task.spec, None).expect("room"));
+        }
+        let worker = shared.sleep.prepare(Want::Work, true);
+        assert_eq!(shared.help(), Some(16), "a burst");
+        assert!(shared.has_work());
+        assert_eq!(shared.sleep.permits(), 1, "nobody runs the last one");
+        shared.sleep.cancel(worker);
+    }
+
+    #[test]
+    fn a_waiter_that_need_not_sleep_passes_a_wake_up_on() {
+        let shared = shared();
+        let worker = shared.sleep.prepare(Want::Work, true);
+        let mut looks = 0;
+        let ended = shared.wait_until(Want::Task, None, |_| {
+            looks += 1;
+            if looks == 2 {
+                // Between the waiter's announcement and its last look work arrives, and the end of its wait.
+                shared.queue.push(Ready { slot: 0, priority: 0, blocks: 1, gang: false });
+                shared.sleep.work_arrived();
+            }
+            Ok(looks == 2)
+        });
+        assert!(matches!(ended, Ok(true)), "{ended:?}");
+        assert_eq!(shared.sleep.permits(), 1, "the worker sleeps on");
+        shared.sleep.cancel(worker);
+    }
+}

@@ -1,0 +1,62 @@
+//! Plans replayed on CPU devices.
+//!
+//! - `random`: random programs against a serial run that knows nothing of plans
+//! - `failure`: errors, panics, cancels and deadlines, and the run after them
+//! - `binding`: what may be bound to a plan, and what is refused
+
+mod binding;
+mod failure;
+mod random;
+mod serial;
+
+use std::sync::{Arc, OnceLock};
+
+use syncline_deps::{Arg, View};
+use syncline_device::cpu::{CpuDevice, CpuOptions};
+use syncline_device::{Buffer, Device};
+use syncline_plan::{
+    BufferSpec, CompileOptions, ExecutionPlan, Machine, TaskGraph, TaskInfo, TaskSpec,
+};
+use syncline_runtime::replay::{LoadedPlan, TaskBody};
+
+/// Three CPU devices for all tests: opening one starts threads.
+fn devices() -> &'static [Arc<dyn Device>] {
+    static DEVICES: OnceLock<Vec<Arc<dyn Device>>> = OnceLock::new();
+    DEVICES.get_or_init(|| {
+        let open = |index| CpuDevice::open(CpuOptions::new(index).compute_lanes(1)).unwrap();
+        (0..3).map(open).collect()
+    })
+}
+
+fn compile(graph: &TaskGraph, machine: &Machine) -> Arc<ExecutionPlan> {
+    let plan = ExecutionPlan::compile(graph, machine, &CompileOptions::default()).unwrap();
+    plan.check().unwrap();
+    Arc::new(plan)
+}
+
+fn load(plan: &Arc<ExecutionPlan>, mut body: impl FnMut(TaskInfo<'_>) -> TaskBody) -> LoadedPlan {
+    LoadedPlan::load(Arc::clone(plan), devices(), |task, _| Some(body(task))).unwrap()
+}
+
+/// `count` independent words in one buffer, and `rounds` tasks one after the other on each of them.
+fn words(count: u64, rounds: u64) -> TaskGraph {
+    let mut graph = TaskGraph::new();
+    let buffer = graph.add_buffer(BufferSpec::external("words", count * 8)).unwrap();
+    for _ in 0..rounds {
+        for at in 0..count {
+            let view = View::strided(syncline_deps::Dtype::U64, at * 8, &[1], &[8]).unwrap();
+            graph.submit(&TaskSpec::new("word", &[Arg::inout(buffer, view)])).unwrap();
+        }
+    }
+    graph
+}
+
+fn increment() -> TaskBody {
+    TaskBody::new(|args| args.open().slice_mut::<u64>(0).map(|words| words[0] += 1))
+}
+
+fn zeroed(bytes: u64) -> Buffer {
+    let buffer = devices()[0].buffer(bytes);
+    buffer.write(0, &vec![0u8; bytes as usize]).unwrap();
+    buffer
+}

@@ -1,0 +1,89 @@
+//! Random programs: every plan run equals the serial run, bit for bit.
+
+use std::collections::HashMap;
+
+use syncline_deps::BufferId;
+use syncline_device::Buffer;
+use syncline_plan::{BufferKind, DeviceModel, Machine, TaskGraph};
+use syncline_runtime::replay::Bindings;
+use syncline_testing::{Rng, for_seeds};
+
+use super::{compile, devices, load, serial};
+
+#[allow(dead_code)]
+#[path = "../../../../plan/tests/it/program.rs"]
+mod program;
+
+/// Runs `graph` a few times on `machine` and beside it serially, and compares all that the caller can see.
+fn compare(rng: &mut Rng, graph: &TaskGraph, machine: &Machine) {
+    let plan = compile(graph, machine);
+    let mut expected: HashMap<BufferId, Vec<u8>> = HashMap::new();
+    let mut bound: Vec<(BufferId, Buffer)> = Vec::new();
+    let mut bindings = Bindings::new();
+    for (_, memory) in plan.bound_memories() {
+        let bytes: Vec<u8> = (0..memory.bytes).map(|_| rng.next_u64() as u8).collect();
+        let buffer = devices()[memory.device.index()].buffer(memory.bytes);
+        buffer.write(0, &bytes).unwrap();
+        expected.insert(memory.buffer, bytes);
+        bindings = bindings.bind_id(memory.buffer, &buffer);
+        bound.push((memory.buffer, buffer));
+    }
+    let mut loaded = load(&plan, serial::body);
+    for _ in 0..2 {
+        serial::run(graph, &mut expected);
+        loaded.run(&bindings).unwrap();
+        for (id, buffer) in &bound {
+            let found: Vec<u8> = buffer.read(0, buffer.bytes() as usize).unwrap();
+            assert_eq!(found, expected[id], "buffer {id} of\n{}", plan.to_text());
+        }
+    }
+    assert!(graph.buffers().all(|buffer| {
+        buffer.kind == BufferKind::Temporary || bound.iter().any(|(id, _)| *id == buffer.id)
+    }));
+}
+
+fn on_lanes(test: &str, lanes: u16) {
+    for_seeds(test, 150, |rng| {
+        let machine = Machine::cpu(lanes).with_sync_ns(*rng.pick(&[0, 50, 2_000]));
+        let graph = program::any_graph(rng, &machine, 40);
+        compare(rng, &graph, &machine);
+    });
+}
+
+#[test]
+fn one_lane_equals_the_serial_run() {
+    on_lanes("one_lane_equals_the_serial_run", 1);
+}
+
+#[test]
+fn two_lanes_equal_the_serial_run() {
+    on_lanes("two_lanes_equal_the_serial_run", 2);
+}
+
+#[test]
+fn four_lanes_equal_the_serial_run() {
+    on_lanes("four_lanes_equal_the_serial_run", 4);
+}
+
+#[test]
+fn two_devices_equal_the_serial_run() {
+    for_seeds("two_devices_equal_the_serial_run", 150, |rng| {
+        let device = |at: u16| DeviceModel::new(format!("cpu:{at}"), 1 + at);
+        let mut models = vec![device(0), device(1)];
+        if rng.one_in(2) {
+            models = models.into_iter().map(DeviceModel::without_copy_lane).collect();
+        }
+        let machine = Machine::new(models).unwrap().with_sync_ns(*rng.pick(&[0, 50, 2_000]));
+        let graph = program::any_graph(rng, &machine, 40);
+        compare(rng, &graph, &machine);
+    });
+}
+
+#[test]
+fn any_machine_equals_the_serial_run() {
+    for_seeds("any_machine_equals_the_serial_run", 60, |rng| {
+        let machine = program::any_machine(rng);
+        let graph = program::any_graph(rng, &machine, 60);
+        compare(rng, &graph, &machine);
+    });
+}

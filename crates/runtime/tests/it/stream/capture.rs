@@ -1,0 +1,88 @@
+//! A stream that was captured replays offline to the complete set of edges, by brute force.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use syncline_deps::capture::CaptureReader;
+use syncline_deps::{OracleLimits, SubmitOptions, check_edges, full_graph, replay};
+use syncline_runtime::stream::{Stream, StreamError, StreamOptions, Task};
+use syncline_testing::for_seeds;
+
+use super::program::{Features, Program, initial};
+use super::{LONG, ends, stream, words};
+
+#[derive(Clone, Default)]
+struct File(Arc<Mutex<Vec<u8>>>);
+
+impl Write for File {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("no panic").write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_captured_run_replays_to_every_edge_also_to_tasks_that_had_ended() {
+    ends(|| {
+        for_seeds("a_captured_run_replays_to_every_edge", 40, |rng| {
+            let features =
+                Features { manual: true, children: true, outputs: true, failures: false };
+            let program = Program::random(rng, 40, features);
+            // A ring of four: nearly every predecessor has ended and was forgotten before its successor comes.
+            let options = StreamOptions { ring_tasks: 4, workers: 2, ..Default::default() };
+            let stream = Stream::new(options).expect("valid options");
+            let make = |buffer| stream.buffer_of(&initial(buffer)).expect("small");
+            let buffers: Vec<_> = (0..program.buffers).map(make).collect();
+            stream
+                .submit(Task::new("before the capture").inout(&buffers[0], words(1)))
+                .expect("room");
+            let file = File::default();
+            stream.start_capture(file.clone()).expect("memory");
+            program.submit(&stream, &buffers);
+            stream.wait_all_within(LONG).expect("nothing fails");
+            assert!(stream.stop_capture().expect("memory"), "it was on");
+            stream.submit(Task::new("after it").inout(&buffers[0], words(1))).expect("room");
+            let bytes = file.0.lock().expect("no panic").clone();
+            let trace = CaptureReader::read(&bytes).expect("a whole capture").trace;
+            assert_eq!(trace.tasks.len(), program.steps.len());
+            let replayed =
+                replay(&trace, SubmitOptions::default()).expect("it was accepted before");
+            let report = check_edges(&trace, &replayed.graph, OracleLimits::default());
+            assert!(report.as_ref().is_ok_and(|report| report.is_clean()), "{report:?}");
+            let full = full_graph(&trace, OracleLimits::default()).expect("small");
+            let report = check_edges(&trace, &full, OracleLimits::default());
+            assert!(report.is_ok_and(|report| report.is_clean()));
+        });
+    });
+}
+
+#[test]
+fn a_capture_that_cannot_be_written_does_not_stop_the_stream() {
+    struct Full(u32);
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 = self.0.checked_sub(1).ok_or_else(|| std::io::Error::other("disk full"))?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    ends(|| {
+        let stream = stream(64, 1);
+        stream.start_capture(Full(1)).expect("the first write succeeds");
+        for _ in 0..100_000 {
+            stream.submit(Task::new("task")).expect("the stream goes on");
+        }
+        stream.wait_all_within(LONG).expect("nothing fails");
+        let error = stream.stop_capture().expect_err("the disk is full");
+        assert!(
+            matches!(&error, StreamError::Capture { message } if message.contains("disk full"))
+        );
+        assert!(!stream.stop_capture().expect("none is on"));
+    });
+}
