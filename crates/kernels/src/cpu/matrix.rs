@@ -1,0 +1,219 @@
+//! Products and transposes of matrices.
+
+use syncline_deps::Dtype;
+use syncline_device::{DeviceError, KernelArgs};
+
+use super::number::{Number, with_number};
+use super::operand::Operand;
+
+type Done = Result<(), DeviceError>;
+
+/// A matrix in memory of its own, rows one after the other.
+#[derive(Clone, Debug)]
+pub struct Dense<N> {
+    /// Rows.
+    pub height: usize,
+    /// Columns.
+    pub width: usize,
+    /// The elements.
+    pub numbers: Vec<N>,
+}
+
+impl<N: Number> Dense<N> {
+    /// A copy of a two-dimensional operand.
+    pub fn load(operand: &Operand<'_>) -> Self {
+        let (height, width) = (operand.rows() as usize, operand.row_len());
+        let mut numbers = vec![N::default(); height * width];
+        for (row, block) in numbers.chunks_exact_mut(width.max(1)).enumerate() {
+            operand.load(row as u64, 0, block);
+        }
+        Self { height, width, numbers }
+    }
+
+    /// Row `row`.
+    pub fn row(&self, row: usize) -> &[N] {
+        &self.numbers[row * self.width..][..self.width]
+    }
+
+    /// Row `row`, to be changed.
+    pub fn row_mut(&mut self, row: usize) -> &mut [N] {
+        &mut self.numbers[row * self.width..][..self.width]
+    }
+}
+
+/// `c = alpha * op(a) * op(b) + beta * c`, where `op` transposes if its scalar says so.
+pub fn gemm(args: &mut KernelArgs<'_>) -> Done {
+    let (a, b, c) = (Operand::read(args, 0)?, Operand::read(args, 1)?, Operand::write(args, 2)?);
+    let (alpha, beta) = (args.scalar(0)?.as_f64(), args.scalar(1)?.as_f64());
+    let (swap_a, swap_b) = (args.scalar(2)?.as_bool(), args.scalar(3)?.as_bool());
+    if c.dtype() == Dtype::F64 {
+        product_in_place::<f64>(&a, &b, &c, alpha, beta, [swap_a, swap_b]);
+    } else {
+        product_in_place::<f32>(&a, &b, &c, alpha as f32, beta as f32, [swap_a, swap_b]);
+    }
+    Ok(())
+}
+
+/// The lower triangle of `c = alpha * a * aT + beta * c`; what is above the diagonal stays.
+pub fn syrk(args: &mut KernelArgs<'_>) -> Done {
+    let (a, c) = (Operand::read(args, 0)?, Operand::write(args, 1)?);
+    let (alpha, beta) = (args.scalar(0)?.as_f32(), args.scalar(1)?.as_f32());
+    let mut sum = Dense::<f32>::load(&c);
+    let (order, depth) = (sum.height, a.row_len());
+    let factor = Factor::of(&a, false);
+    let transposed =
+        Factor { strides: [factor.strides[1], factor.strides[0]], ..factor.borrowed() };
+    let into = Factor::to(&mut sum);
+    Product { sizes: [order, depth, order], alpha, beta }.compute(&factor, &transposed, &into);
+    for row in 0..order {
+        c.store(row as u64, 0, &sum.row(row)[..=row]);
+    }
+    Ok(())
+}
+
+/// `target = source` with rows and columns exchanged.
+pub fn transpose(args: &mut KernelArgs<'_>) -> Done {
+    let (source, target) = (Operand::read(args, 0)?, Operand::write(args, 1)?);
+    with_number!(target.dtype(), N => {
+        let from = Dense::<N>::load(&source);
+        let mut column = vec![N::default(); from.height];
+        for row in 0..from.width {
+            column.iter_mut().enumerate().for_each(|(at, x)| *x = from.row(at)[row]);
+            target.store(row as u64, 0, &column);
+        }
+    });
+    Ok(())
+}
+
+fn product_in_place<N: Gemm>(
+    a: &Operand<'_>,
+    b: &Operand<'_>,
+    c: &Operand<'_>,
+    alpha: N,
+    beta: N,
+    [swap_a, swap_b]: [bool; 2],
+) {
+    let (height, width) = (c.rows() as usize, c.row_len());
+    let depth = if swap_a { a.rows() as usize } else { a.row_len() };
+    let (a, b) = (Factor::of(a, swap_a), Factor::of(b, swap_b));
+    let product = Product { sizes: [height, depth, width], alpha, beta };
+    if let Some((pointer, strides)) = c.matrix(N::DTYPE) {
+        product.compute(&a, &b, &Factor { pointer: pointer.cast(), strides, owned: None });
+        return;
+    }
+    let mut sum = Dense::<N>::load(c);
+    product.compute(&a, &b, &Factor::to(&mut sum));
+    for row in 0..height {
+        c.store(row as u64, 0, sum.row(row));
+    }
+}
+
+/// A matrix by address and strides in elements: an operand where it lies, or a copy of one.
+struct Factor<N> {
+    pointer: *mut N,
+    strides: [isize; 2],
+    /// The copy that `pointer` points into, if it is one.
+    owned: Option<Dense<N>>,
+}
+
+impl<N: Gemm> Factor<N> {
+    /// An operand, where it lies if its elements are `N`s.
+    fn of(operand: &Operand<'_>, swap: bool) -> Self {
+        let mut factor = match operand.matrix(N::DTYPE) {
+            Some((pointer, strides)) => Self { pointer: pointer.cast(), strides, owned: None },
+            None => {
+                let mut copy = Dense::load(operand);
+                Self { owned: None, ..Self::to(&mut copy) }.keep(copy)
+            }
+        };
+        if swap {
+            factor.strides.swap(0, 1);
+        }
+        factor
+    }
+
+    fn to(dense: &mut Dense<N>) -> Self {
+        Self {
+            pointer: dense.numbers.as_mut_ptr(),
+            strides: [dense.width as isize, 1],
+            owned: None,
+        }
+    }
+
+    fn keep(mut self, copy: Dense<N>) -> Self {
+        // Moving a `Dense` does not move its elements.
+        self.owned = Some(copy);
+        self
+    }
+
+    fn borrowed(&self) -> Self {
+        Self { pointer: self.pointer, strides: self.strides, owned: None }
+    }
+}
+
+/// `c = alpha * a * b + beta * c` of the sizes height, depth, width.
+struct Product<N> {
+    sizes: [usize; 3],
+    alpha: N,
+    beta: N,
+}
+
+impl<N: Gemm> Product<N> {
+    fn compute(&self, a: &Factor<N>, b: &Factor<N>, c: &Factor<N>) {
+        // SAFETY: the signature checked that the shapes go together, so that all elements that the product reaches
+        // lie in operands of the kernel, or in a copy of one of the same shape that the factor keeps.
+        unsafe {
+            N::gemm(
+                self.sizes,
+                self.alpha,
+                (a.pointer, a.strides),
+                (b.pointer, b.strides),
+                self.beta,
+                (c.pointer, c.strides),
+            )
+        }
+    }
+}
+
+/// A number type with a fast product.
+trait Gemm: Number {
+    const DTYPE: Dtype;
+
+    /// # Safety
+    /// Every element that pointers, strides and sizes reach must be readable, and for `c` writable.
+    unsafe fn gemm(
+        sizes: [usize; 3],
+        alpha: Self,
+        a: (*mut Self, [isize; 2]),
+        b: (*mut Self, [isize; 2]),
+        beta: Self,
+        c: (*mut Self, [isize; 2]),
+    );
+}
+
+macro_rules! gemm {
+    ($number:ty, $dtype:ident, $function:path) => {
+        impl Gemm for $number {
+            const DTYPE: Dtype = Dtype::$dtype;
+
+            unsafe fn gemm(
+                [height, depth, width]: [usize; 3],
+                alpha: Self,
+                (a, [a_row, a_column]): (*mut Self, [isize; 2]),
+                (b, [b_row, b_column]): (*mut Self, [isize; 2]),
+                beta: Self,
+                (c, [c_row, c_column]): (*mut Self, [isize; 2]),
+            ) {
+                // SAFETY: the caller's promise is this function's.
+                unsafe {
+                    $function(
+                        height, depth, width, alpha, a, a_row, a_column, b, b_row, b_column, beta,
+                        c, c_row, c_column,
+                    )
+                }
+            }
+        }
+    };
+}
+gemm!(f32, F32, matrixmultiply::sgemm);
+gemm!(f64, F64, matrixmultiply::dgemm);

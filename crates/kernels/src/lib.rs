@@ -1,0 +1,31 @@
+//! The built-in kernels: what each takes, its body on the CPU, and a plain reference to check it by.
+//!
+//! [`Library::builtin`] has them all by name. A [`Signature`] says which arguments and scalars a kernel takes, and
+//! checks a call before anything runs. [`mod@reference`] computes the same in double precision, without any of the code
+//! that makes the bodies fast. This crate knows nothing of graphs.
+//!
+//! ```
+//! use syncline_kernels::Library;
+//!
+//! let library = Library::builtin();
+//! let gemm = library.get("gemm")?;
+//! assert_eq!(gemm.signature.parameters.len(), 3);
+//! let error = library.get("gem").unwrap_err();
+//! assert!(error.to_string().contains("did you mean `gemm`?"));
+//! # Ok::<(), syncline_kernels::KernelError>(())
+//! ```
+
+mod cpu;
+mod error;
+mod library;
+mod nearest;
+pub mod reference;
+mod shared_object;
+mod signature;
+mod table;
+
+pub use error::KernelError;
+pub use library::{Entry, Library};
+pub use nearest::nearest;
+pub use shared_object::{ForeignArg, load_shared_object};
+pub use signature::{Parameter, ScalarParameter, Signature};

@@ -1,0 +1,13 @@
+//! Tests of the built-in kernels.
+//!
+//! - `against_reference`: every kernel, random shapes, dtypes, strides and scalars, against the plain reference
+//! - `exact`: integers and aliasing arguments, bit for bit
+//! - `refusals`: calls that must be refused before anything runs
+//! - `foreign`: a kernel from a shared object, compiled by the test
+//! - `support`: arguments in memory of the test's own
+
+mod against_reference;
+mod exact;
+mod foreign;
+mod refusals;
+mod support;
