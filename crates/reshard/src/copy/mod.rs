@@ -1,0 +1,197 @@
+//! Copies of boxes between two memories, at the speed of the memory.
+//!
+//! A [`CopyShape`] is a box reduced to what a copy needs: runs that are contiguous on both sides, and
+//! the fewest loops around them. It is computed once for each piece of a plan and used by every refit.
+
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use crate::convert::Converter;
+
+pub(crate) use stream::{Store, copy_run, fence};
+
+/// One loop around the runs: steps in bytes on each side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Loop {
+    pub count: usize,
+    pub source_step: usize,
+    pub target_step: usize,
+}
+
+/// A box of elements between two row-major memories.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct CopyShape {
+    /// Elements that are contiguous on both sides.
+    pub run_elements: usize,
+    /// Bytes of one run at the source.
+    pub source_run_bytes: usize,
+    /// Bytes of one run at the target.
+    pub target_run_bytes: usize,
+    /// The loops around a run, outermost first.
+    pub loops: Box<[Loop]>,
+}
+
+impl CopyShape {
+    /// The shape of a box with `extents` elements, between memories with these steps in bytes per
+    /// dimension and these element sizes.
+    pub fn new(
+        extents: &[usize],
+        source_steps: &[usize],
+        target_steps: &[usize],
+        source_element: usize,
+        target_element: usize,
+    ) -> Self {
+        let mut run_elements = 1;
+        let mut loops: Vec<Loop> = Vec::new();
+        let dims = extents.iter().zip(source_steps).zip(target_steps);
+        for ((&count, &source_step), &target_step) in dims.rev() {
+            if count == 1 {
+                continue;
+            }
+            let extends_run = loops.is_empty()
+                && source_step == run_elements * source_element
+                && target_step == run_elements * target_element;
+            if extends_run {
+                run_elements *= count;
+                continue;
+            }
+            match loops.last_mut() {
+                Some(inner)
+                    if source_step == inner.count * inner.source_step
+                        && target_step == inner.count * inner.target_step =>
+                {
+                    inner.count *= count;
+                }
+                _ => loops.push(Loop { count, source_step, target_step }),
+            }
+        }
+        loops.reverse();
+        Self {
+            run_elements,
+            source_run_bytes: run_elements * source_element,
+            target_run_bytes: run_elements * target_element,
+            loops: loops.into(),
+        }
+    }
+
+    /// Runs in all.
+    pub fn runs(&self) -> usize {
+        self.loops.iter().map(|each| each.count).product()
+    }
+
+    /// Bytes written at the target.
+    pub fn target_bytes(&self) -> usize {
+        self.runs() * self.target_run_bytes
+    }
+
+    /// Bytes from the first to one past the last that is touched: at the source, at the target.
+    pub fn spans(&self) -> (usize, usize) {
+        if self.runs() == 0 || self.run_elements == 0 {
+            return (0, 0);
+        }
+        let far = |step: fn(&Loop) -> usize| -> usize {
+            self.loops.iter().map(|each| (each.count - 1) * step(each)).sum()
+        };
+        (
+            far(|each| each.source_step) + self.source_run_bytes,
+            far(|each| each.target_step) + self.target_run_bytes,
+        )
+    }
+
+    /// Calls `run` with the byte offsets, source and target, of every run.
+    #[inline(always)]
+    fn for_each_run(&self, mut run: impl FnMut(usize, usize)) {
+        match *self.loops {
+            [] => run(0, 0),
+            [only] => repeat(only, 0, 0, &mut run),
+            [ref outer @ .., inner] => {
+                visit(outer, 0, 0, &mut |source, target| repeat(inner, source, target, &mut run));
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn repeat(each: Loop, source: usize, target: usize, run: &mut impl FnMut(usize, usize)) {
+    for index in 0..each.count {
+        run(source + index * each.source_step, target + index * each.target_step);
+    }
+}
+
+fn visit(loops: &[Loop], source: usize, target: usize, run: &mut dyn FnMut(usize, usize)) {
+    let Some((first, rest)) = loops.split_first() else {
+        return run(source, target);
+    };
+    for index in 0..first.count {
+        visit(rest, source + index * first.source_step, target + index * first.target_step, run);
+    }
+}
+
+/// Copies the box that starts at `source` to the box that starts at `target`.
+///
+/// # Safety
+/// `source` must be readable and `target` writable over the [`spans`](CopyShape::spans) of `shape`, and
+/// the bytes written must not be read or written by anything else meanwhile.
+pub(crate) unsafe fn copy_box(
+    shape: &CopyShape,
+    source: *const u8,
+    target: *mut u8,
+    convert: Option<Converter>,
+    store: Store,
+) {
+    let bytes = shape.target_run_bytes;
+    if shape.run_elements == 0 {
+        return;
+    }
+    match convert {
+        // SAFETY: the caller's promise is passed on.
+        None => unsafe { copy_bytes(shape, source, target, store) },
+        Some(convert) => shape.for_each_run(|from, to| {
+            // SAFETY: as above; the two sides do not overlap, because the target is nobody else's.
+            let (source, target) = unsafe {
+                (
+                    std::slice::from_raw_parts(source.add(from), shape.source_run_bytes),
+                    std::slice::from_raw_parts_mut(target.add(to), bytes),
+                )
+            };
+            convert(source, target);
+        }),
+    }
+}
+
+/// Runs of a few sizes that tensor-parallel splits produce are worth a loop of their own: a call of
+/// memcpy for each would cost more than the bytes.
+///
+/// # Safety
+/// As [`copy_box`].
+unsafe fn copy_bytes(shape: &CopyShape, source: *const u8, target: *mut u8, store: Store) {
+    let bytes = shape.target_run_bytes;
+    // SAFETY: in every arm, the caller's promise is passed on.
+    unsafe {
+        match bytes {
+            _ if store == Store::Streaming && stream::has_whole_lines(shape, target) => {
+                stream::copy_lines(shape, source, target);
+            }
+            16 => copy_fixed::<16>(shape, source, target),
+            32 => copy_fixed::<32>(shape, source, target),
+            64 => copy_fixed::<64>(shape, source, target),
+            128 => copy_fixed::<128>(shape, source, target),
+            _ => shape.for_each_run(|from, to| {
+                copy_run(source.add(from), target.add(to), bytes, store);
+            }),
+        }
+    }
+}
+
+/// # Safety
+/// As [`copy_box`], with runs of `BYTES`.
+unsafe fn copy_fixed<const BYTES: usize>(shape: &CopyShape, source: *const u8, target: *mut u8) {
+    shape.for_each_run(|from, to| {
+        // SAFETY: each run lies within the spans that the caller vouches for.
+        unsafe {
+            let (source, target) = (source.add(from), target.add(to));
+            std::ptr::copy_nonoverlapping(source, target, BYTES);
+        }
+    });
+}

@@ -1,0 +1,85 @@
+//! Box copies against a loop over single elements.
+
+use syncline_deps::Dtype;
+use syncline_testing::for_seeds;
+
+use super::*;
+use crate::convert::converter;
+
+fn steps(shape: &[usize], element: usize) -> Vec<usize> {
+    let mut steps = vec![element; shape.len()];
+    for dim in (0..shape.len().saturating_sub(1)).rev() {
+        steps[dim] = steps[dim + 1] * shape[dim + 1];
+    }
+    steps
+}
+
+#[test]
+fn any_box_equals_the_elementwise_copy() {
+    for_seeds("any_box_equals_the_elementwise_copy", 300, |rng| {
+        let dims = rng.below(5);
+        let large = rng.one_in(4);
+        let extent = |rng: &mut syncline_testing::Rng, dim: usize| {
+            if large && dim + 1 == dims { rng.below(3_000) } else { rng.below(7) }
+        };
+        let extents: Vec<usize> = (0..dims).map(|dim| extent(rng, dim)).collect();
+        let pad = |rng: &mut syncline_testing::Rng| -> Vec<usize> {
+            extents
+                .iter()
+                .map(|extent| extent + if rng.one_in(2) { 0 } else { rng.below(5) })
+                .collect()
+        };
+        let (source_shape, target_shape) = (pad(rng), pad(rng));
+        let convert = rng.one_in(3);
+        let (from, to) = if convert { (Dtype::F32, Dtype::BF16) } else { (Dtype::F16, Dtype::F16) };
+        let (source_element, target_element) = (from.bytes() as usize, to.bytes() as usize);
+        let source_steps = steps(&source_shape, source_element);
+        let target_steps = steps(&target_shape, target_element);
+        let source: Vec<u8> = (0..source_shape.iter().product::<usize>() * source_element + 64)
+            .map(|_| rng.next_u64() as u8 & 0x3f)
+            .collect();
+        let mut target = vec![0xee; target_shape.iter().product::<usize>() * target_element + 64];
+        let mut expected = target.clone();
+        let mut index = vec![0; dims];
+        let one = converter(from, to).unwrap();
+        'elements: while extents.iter().all(|&extent| extent > 0) {
+            let at = |steps: &[usize]| index.iter().zip(steps).map(|(i, s)| i * s).sum::<usize>();
+            let (source_at, target_at) = (at(&source_steps), at(&target_steps));
+            one(
+                &source[source_at..][..source_element],
+                &mut expected[target_at..][..target_element],
+            );
+            for dim in (0..=dims).rev() {
+                if dim == 0 {
+                    break 'elements;
+                }
+                index[dim - 1] += 1;
+                if index[dim - 1] < extents[dim - 1] {
+                    break;
+                }
+                index[dim - 1] = 0;
+            }
+        }
+        let shape =
+            CopyShape::new(&extents, &source_steps, &target_steps, source_element, target_element);
+        assert_eq!(shape.target_bytes(), extents.iter().product::<usize>() * target_element);
+        let (source_span, target_span) = shape.spans();
+        assert!(source_span <= source.len() && target_span <= target.len());
+        let store = *rng.pick(&[Store::Cached, Store::Streaming]);
+        // SAFETY: the spans lie within the two vectors, which are apart.
+        unsafe {
+            copy_box(&shape, source.as_ptr(), target.as_mut_ptr(), convert.then_some(one), store);
+        }
+        fence();
+        assert!(target == expected, "{extents:?} of {source_shape:?} to {target_shape:?}");
+    });
+}
+
+#[test]
+fn a_whole_tensor_is_one_run() {
+    let shape = CopyShape::new(&[4, 8, 2], &[32, 4, 2], &[32, 4, 2], 2, 2);
+    assert_eq!((shape.runs(), shape.source_run_bytes), (1, 128));
+    let rows = CopyShape::new(&[4, 8, 2], &[64, 8, 2], &[32, 4, 2], 2, 2);
+    assert_eq!(rows.loops.len(), 1, "rows of one step merge: {rows:?}");
+    assert_eq!((rows.runs(), rows.source_run_bytes), (32, 4));
+}

@@ -1,0 +1,18 @@
+//! Execution: one PE's part of a refit, from bindings to committed destinations.
+//!
+//! [`Refit`] is what a plan and a schedule come down to for one PE; [`Sources`], [`Targets`] and
+//! [`Destination`] say where its tensors lie; [`PipelineExecutor`] moves them.
+
+mod bindings;
+mod destination;
+mod pipeline;
+mod place;
+mod program;
+mod refit;
+
+pub use bindings::{BindError, Sources, Targets};
+pub use destination::{Destination, DestinationError, Reading, Versions};
+pub(crate) use pipeline::{Control, Part, Verify};
+pub use pipeline::{Moved, PipelineExecutor};
+pub(crate) use place::Place;
+pub use refit::{Refit, Shards};

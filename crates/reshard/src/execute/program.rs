@@ -1,0 +1,234 @@
+//! Programs: one PE's part of a plan, reduced to addresses, runs and messages.
+//!
+//! Everything that does not change between two refits is computed here once: which bytes of which
+//! tensor go where, in which message, converted by what. Running it looks nothing up by name and
+//! allocates nothing.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use syncline_deps::Dtype;
+
+use crate::convert::{self, Converter};
+use crate::copy::CopyShape;
+use crate::dims::{Dims, NdBox};
+use crate::error::ReshardError;
+use crate::schedule::{Batch, Schedule};
+use crate::transfer::{CopyBox, PlanTensor, TransferOp, TransferPlan};
+
+/// A box between a tensor of this PE and a slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    /// Position in the source layout when packing, in the destination layout when unpacking.
+    pub tensor: u32,
+    /// Position among the program's shapes.
+    pub shape: u32,
+    /// Bytes from the start of the tensor's shard.
+    pub tensor_offset: usize,
+    /// Bytes from the start of the slot.
+    pub slot_offset: usize,
+}
+
+/// A box from one shard straight into another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Move {
+    /// The PE that holds the target.
+    pub peer: u32,
+    /// Position in the source layout.
+    pub source: u32,
+    /// Position in the destination layout.
+    pub target: u32,
+    /// Position among the program's shapes.
+    pub shape: u32,
+    pub source_offset: usize,
+    pub target_offset: usize,
+}
+
+/// What fits one slot.
+#[derive(Clone, Debug)]
+pub(crate) struct Message {
+    pub peer: u32,
+    pub bytes: usize,
+    pub tag: u64,
+    pub pieces: Box<[Piece]>,
+}
+
+/// How a box is copied; thousands of pieces share a few of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub copy: CopyShape,
+    pub convert: Option<Converter>,
+}
+
+/// One PE's part of a plan.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    pub rank: u32,
+    shapes: Vec<Shape>,
+    /// By round.
+    pub sends: Vec<Message>,
+    /// By round.
+    pub receives: Vec<Message>,
+    pub self_moves: Vec<Move>,
+    /// The same transfers as `sends`, for peers whose memory this PE can write.
+    pub direct_moves: Vec<Move>,
+    /// Bytes that this PE writes or sends, by any way.
+    pub bytes: u64,
+}
+
+impl Program {
+    /// The part of `rank` in `plan`, whose batches are in `schedule`.
+    pub fn new(plan: &TransferPlan, schedule: &Schedule, rank: u32) -> Result<Self, ReshardError> {
+        let mut lower = Lower { plan, shapes: Vec::new(), known: HashMap::new() };
+        let sends = schedule.sends(rank).map(|batch| lower.message(batch, Way::Pack));
+        let sends = sends.collect::<Result<Vec<_>, _>>()?;
+        let receives = schedule.receives(rank).map(|batch| lower.message(batch, Way::Unpack));
+        let receives = receives.collect::<Result<Vec<_>, _>>()?;
+        let mut self_moves = Vec::new();
+        let mut direct_moves = Vec::new();
+        let mut bytes = 0;
+        for op in plan.ops().iter().filter(|op| op.src == rank) {
+            let each = lower.shard_to_shard(op)?;
+            bytes += lower.shapes[each.shape as usize].copy.target_bytes() as u64;
+            if op.is_self_move() { &mut self_moves } else { &mut direct_moves }.push(each);
+        }
+        self_moves.shrink_to_fit();
+        direct_moves.shrink_to_fit();
+        Ok(Self { rank, shapes: lower.shapes, sends, receives, self_moves, direct_moves, bytes })
+    }
+
+    /// How a piece or move with this shape is copied.
+    pub fn shape(&self, shape: u32) -> &Shape {
+        &self.shapes[shape as usize]
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Pack,
+    Unpack,
+}
+
+struct Lower<'a> {
+    plan: &'a TransferPlan,
+    shapes: Vec<Shape>,
+    known: HashMap<(CopyShape, Dtype, Dtype), u32>,
+}
+
+impl Lower<'_> {
+    fn message(&mut self, batch: &Batch, way: Way) -> Result<Message, ReshardError> {
+        let mut pieces = Vec::with_capacity(batch.segments.len());
+        let plan = self.plan;
+        for segment in &batch.segments {
+            let op = &plan.ops()[segment.op as usize];
+            let tensor = plan.tensor(op);
+            let copy = plan.copy_box(op);
+            let wire = tensor.wire_dtype();
+            let mut slot_offset = segment.offset as usize;
+            for part in copy.boxes(segment.first..segment.first + segment.count) {
+                pieces.push(self.piece(tensor, copy, &part, way, slot_offset)?);
+                slot_offset += (part.volume() * wire.bytes()) as usize;
+            }
+        }
+        let peer = if way == Way::Pack { batch.dst } else { batch.src };
+        // Sender and receiver count the batches of a pair alike.
+        let tag = u64::from(batch.number) << 32 | u64::from(batch.round);
+        Ok(Message { peer, bytes: batch.bytes as usize, tag, pieces: pieces.into() })
+    }
+
+    /// The part `part` of a transfer's box, between shard and slot.
+    fn piece(
+        &mut self,
+        tensor: &PlanTensor,
+        copy: &CopyBox,
+        part: &NdBox,
+        way: Way,
+        slot_offset: usize,
+    ) -> Result<Piece, ReshardError> {
+        let wire = tensor.wire_dtype();
+        let slot_steps = steps(&part.size, wire);
+        let (position, shard_shape, start, dtype) = match way {
+            Way::Pack => (tensor.from, &copy.src_shape, &copy.src_start, tensor.src_dtype),
+            Way::Unpack => (tensor.to, &copy.dst_shape, &copy.dst_start, tensor.dst_dtype),
+        };
+        let shard_steps = steps(shard_shape, dtype);
+        let tensor_offset = offset(start, &shard_steps) + offset(&part.start, &shard_steps);
+        let shape = match way {
+            Way::Pack => self.shape(tensor, &part.size, (&shard_steps, dtype), (&slot_steps, wire)),
+            Way::Unpack => {
+                self.shape(tensor, &part.size, (&slot_steps, wire), (&shard_steps, dtype))
+            }
+        }?;
+        Ok(Piece { tensor: position, shape, tensor_offset, slot_offset })
+    }
+
+    fn shard_to_shard(&mut self, op: &TransferOp) -> Result<Move, ReshardError> {
+        let tensor = self.plan.tensor(op);
+        let copy = self.plan.copy_box(op);
+        let (from, to) = (tensor.src_dtype, tensor.dst_dtype);
+        let (source_steps, target_steps) =
+            (steps(&copy.src_shape, from), steps(&copy.dst_shape, to));
+        Ok(Move {
+            peer: op.dst,
+            source: tensor.from,
+            target: tensor.to,
+            shape: self.shape(tensor, &copy.size, (&source_steps, from), (&target_steps, to))?,
+            source_offset: offset(&copy.src_start, &source_steps),
+            target_offset: offset(&copy.dst_start, &target_steps),
+        })
+    }
+
+    /// The position of a shape, which is added if it is a new one.
+    fn shape(
+        &mut self,
+        tensor: &PlanTensor,
+        size: &Dims,
+        (source_steps, from): (&[usize], Dtype),
+        (target_steps, to): (&[usize], Dtype),
+    ) -> Result<u32, ReshardError> {
+        let (source_element, target_element) = (from.bytes() as usize, to.bytes() as usize);
+        let copy = CopyShape::new(
+            &sizes(size),
+            source_steps,
+            target_steps,
+            source_element,
+            target_element,
+        );
+        match self.known.entry((copy, from, to)) {
+            Entry::Occupied(known) => Ok(*known.get()),
+            Entry::Vacant(new) => {
+                let convert = conversion(tensor, from, to)?;
+                self.shapes.push(Shape { copy: new.key().0.clone(), convert });
+                Ok(*new.insert(self.shapes.len() as u32 - 1))
+            }
+        }
+    }
+}
+
+fn conversion(
+    tensor: &PlanTensor,
+    from: Dtype,
+    to: Dtype,
+) -> Result<Option<Converter>, ReshardError> {
+    if from == to {
+        return Ok(None);
+    }
+    convert::converter(from, to).map(Some).ok_or_else(|| ReshardError::DtypeMismatch {
+        tensor: tensor.name.clone(),
+        from,
+        to,
+    })
+}
+
+fn sizes(dims: &Dims) -> Vec<usize> {
+    dims.iter().map(|&size| size as usize).collect()
+}
+
+/// Bytes between neighbours in each dimension of a dense row-major array.
+fn steps(shape: &Dims, dtype: Dtype) -> Vec<usize> {
+    sizes(&shape.row_major_strides(dtype.bytes()))
+}
+
+fn offset(start: &Dims, steps: &[usize]) -> usize {
+    start.iter().zip(steps).map(|(&start, step)| start as usize * step).sum()
+}

@@ -1,0 +1,181 @@
+//! Refits: a plan made ready to be run, again and again, by one PE.
+
+use std::sync::Arc;
+
+use super::BindError;
+use super::program::Program;
+use crate::error::ReshardError;
+use crate::layout::Layout;
+use crate::schedule::Schedule;
+use crate::transfer::{PlanOptions, TransferPlan};
+
+/// The shards that one PE holds of a layout.
+#[derive(Clone, Debug)]
+pub struct Shards {
+    side: &'static str,
+    names: Vec<Box<str>>,
+    bytes: Vec<usize>,
+    /// Positions by name.
+    sorted: Vec<u32>,
+    /// Whether a refit touches it.
+    used: Vec<bool>,
+}
+
+impl Shards {
+    fn new(layout: &Layout, rank: u32, side: &'static str) -> Self {
+        let tensors = layout.tensors();
+        let bytes = tensors.iter().map(|tensor| {
+            let shard = tensor.placement().shard(rank);
+            shard.map_or(0, |shard| shard.shape.volume() * tensor.dtype().bytes()) as usize
+        });
+        let names: Vec<Box<str>> = tensors.iter().map(|tensor| tensor.name().into()).collect();
+        let mut sorted: Vec<u32> = (0..names.len() as u32).collect();
+        sorted.sort_unstable_by(|&a, &b| names[a as usize].cmp(&names[b as usize]));
+        Self { side, bytes: bytes.collect(), used: vec![false; names.len()], names, sorted }
+    }
+
+    /// Tensors of the layout, held by this PE or not.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether the layout has no tensors.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// Name and size of every shard that this PE holds, in the order of the layout.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, usize)> {
+        let all = self.names.iter().zip(&self.bytes);
+        all.filter(|(_, bytes)| **bytes > 0).map(|(name, &bytes)| (&name[..], bytes))
+    }
+
+    /// Bytes of all shards of this PE.
+    pub fn bytes_total(&self) -> usize {
+        self.bytes.iter().sum()
+    }
+
+    /// The size of each shard by position in the layout; 0 where this PE holds nothing.
+    pub(crate) fn sizes(&self) -> &[usize] {
+        &self.bytes
+    }
+
+    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+        let at = self.sorted.binary_search_by(|&at| self.names[at as usize][..].cmp(name)).ok()?;
+        Some(self.sorted[at] as usize)
+    }
+
+    pub(crate) fn find(&self, name: &str, bytes: usize) -> Result<usize, BindError> {
+        let side = self.side;
+        let at = self.position(name);
+        let at = at.ok_or_else(|| BindError::Unknown { name: name.to_owned(), side })?;
+        let expected = self.bytes[at];
+        if bytes != expected {
+            return Err(BindError::Size { name: name.to_owned(), side, expected, got: bytes });
+        }
+        Ok(at)
+    }
+
+    pub(crate) fn check_bound(&self, starts: &[Option<*const u8>]) -> Result<(), BindError> {
+        let missing = (0..self.len())
+            .find(|&at| self.used[at] && starts.get(at).copied().flatten().is_none());
+        match missing {
+            None => Ok(()),
+            Some(at) => Err(BindError::Unbound {
+                name: self.names[at].to_string(),
+                side: self.side,
+                expected: self.bytes[at],
+            }),
+        }
+    }
+}
+
+/// A plan, its schedule and one PE's part of both.
+#[derive(Clone, Debug)]
+pub struct Refit {
+    fingerprint: u64,
+    sources: Shards,
+    targets: Arc<Shards>,
+    program: Program,
+    bytes_moved: u64,
+    rounds: u32,
+}
+
+impl Refit {
+    /// The part of PE `rank` in turning `from` into `to`, in slots of `slot_bytes`.
+    pub fn new(
+        from: &Layout,
+        to: &Layout,
+        options: &PlanOptions,
+        slot_bytes: usize,
+        rank: usize,
+    ) -> Result<Self, ReshardError> {
+        let rank = rank as u32;
+        let plan = TransferPlan::for_rank(from, to, options, rank)?;
+        let schedule = Schedule::new(&plan, slot_bytes as u64)?;
+        let program = Program::new(&plan, &schedule, rank)?;
+        let mut sources = Shards::new(from, rank, "source");
+        let mut targets = Shards::new(to, rank, "destination");
+        for each in program.self_moves.iter().chain(&program.direct_moves) {
+            sources.used[each.source as usize] = true;
+        }
+        for each in &program.self_moves {
+            targets.used[each.target as usize] = true;
+        }
+        for piece in program.receives.iter().flat_map(|message| &message.pieces[..]) {
+            targets.used[piece.tensor as usize] = true;
+        }
+        Ok(Self {
+            fingerprint: plan.fingerprint(),
+            sources,
+            targets: Arc::new(targets),
+            program,
+            bytes_moved: plan.bytes_moved(),
+            rounds: schedule.rounds(),
+        })
+    }
+
+    /// Equal on all PEs that planned from the same layouts and options.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// The PE.
+    pub fn rank(&self) -> usize {
+        self.program.rank as usize
+    }
+
+    /// What this PE holds before.
+    pub fn sources(&self) -> &Shards {
+        &self.sources
+    }
+
+    /// What this PE holds afterwards.
+    pub fn targets(&self) -> &Arc<Shards> {
+        &self.targets
+    }
+
+    /// Bytes that move between different PEs, of the whole plan.
+    pub fn bytes_moved(&self) -> u64 {
+        self.bytes_moved
+    }
+
+    /// Rounds of the whole group.
+    pub fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
+    /// Bytes that this PE sends, places and copies.
+    pub fn bytes_local(&self) -> u64 {
+        self.program.bytes
+    }
+
+    /// Bytes that this PE receives, where they come through slots.
+    pub(crate) fn bytes_received(&self) -> u64 {
+        self.program.receives.iter().map(|message| message.bytes as u64).sum()
+    }
+
+    pub(crate) fn program(&self) -> &Program {
+        &self.program
+    }
+}

@@ -1,0 +1,105 @@
+//! Plans with their schedule in JSON, `syncline-transfers`.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::dims::{Dims, NdBox};
+use crate::number::Number;
+use crate::schedule::Schedule;
+use crate::transfer::{TransferOp, TransferPlan};
+
+/// A box as spans of start and stop.
+type Spans = Vec<[Number; 2]>;
+
+#[derive(Serialize)]
+struct OpForm<'a> {
+    id: Number,
+    tensor: &'a str,
+    src: u32,
+    dst: u32,
+    src_box: Spans,
+    dst_box: Spans,
+    bytes: Number,
+    round: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct TotalsForm {
+    rounds: u32,
+    rounds_lower_bound: u32,
+    bytes_total: Number,
+    bytes_moved: Number,
+    world: u32,
+    slot_bytes: Number,
+    fingerprint: String,
+}
+
+/// Writes `plan` as `schedule` carries it out: a transfer that is cut to fit slots is one op for each box of its parts.
+///
+/// Everything is written as it is made, so that plans of any size can be printed.
+pub fn write_transfers(
+    plan: &TransferPlan,
+    schedule: &Schedule,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    out.write_all(b"{\"format\":\"syncline-transfers\",\"version\":1,\"ops\":[")?;
+    let mut parts: Vec<(u32, u64, u64, Option<u32>)> = (0u32..)
+        .zip(plan.ops())
+        .filter(|(_, op)| op.is_self_move())
+        .map(|(at, op)| (at, 0, plan.copy_box(op).elements(), None))
+        .collect();
+    for batch in schedule.batches() {
+        let round = Some(batch.round);
+        parts.extend(batch.segments.iter().map(|part| (part.op, part.first, part.count, round)));
+    }
+    parts.sort_unstable();
+    let mut id = 0;
+    for (op, first, count, round) in parts {
+        let op = &plan.ops()[op as usize];
+        for part in plan.copy_box(op).boxes(first..first + count) {
+            out.write_all(if id == 0 { b"\n" } else { b",\n" })?;
+            serde_json::to_writer(&mut *out, &op_form(plan, op, &part, id, round))?;
+            id += 1;
+        }
+    }
+    let totals = TotalsForm {
+        rounds: schedule.rounds(),
+        rounds_lower_bound: schedule.rounds_lower_bound(),
+        bytes_total: Number(plan.bytes_total()),
+        bytes_moved: Number(plan.bytes_moved()),
+        world: plan.world(),
+        slot_bytes: Number(schedule.slot_bytes()),
+        fingerprint: format!("{:016x}", plan.fingerprint()),
+    };
+    let totals = serde_json::to_string(&totals)?;
+    // The totals are members of the outer object: their own braces go.
+    writeln!(out, "],\n{}", &totals[1..])
+}
+
+fn op_form<'a>(
+    plan: &'a TransferPlan,
+    op: &TransferOp,
+    part: &NdBox,
+    id: u64,
+    round: Option<u32>,
+) -> OpForm<'a> {
+    let (copy, tensor) = (plan.copy_box(op), plan.tensor(op));
+    let spans = |start: &Dims| {
+        let span = |dim: usize| {
+            let start = start[dim] + part.start[dim];
+            [Number(start), Number(start + part.size[dim])]
+        };
+        (0..start.len()).map(span).collect()
+    };
+    OpForm {
+        id: Number(id),
+        tensor: &tensor.name,
+        src: op.src,
+        dst: op.dst,
+        src_box: spans(&copy.src_start),
+        dst_box: spans(&copy.dst_start),
+        bytes: Number(part.volume() * tensor.wire_dtype().bytes()),
+        round,
+    }
+}

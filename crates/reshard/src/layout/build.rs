@@ -1,0 +1,108 @@
+//! Building layouts: tensors in, checked and shared placements out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use syncline_deps::Dtype;
+
+use super::check::{check_placement, merge_pieces};
+use super::{Layout, Placement, Shard, TensorLayout};
+use crate::dims::Dims;
+use crate::error::ReshardError;
+use crate::hash::Hasher64;
+
+/// Collects the tensors of a [`Layout`], checking each.
+#[derive(Debug, Default)]
+pub struct LayoutBuilder {
+    layout: Layout,
+    shared: HashMap<u64, Vec<Arc<Placement>>>,
+}
+
+impl LayoutBuilder {
+    /// Adds a tensor that lies as `shards` say.
+    pub fn tensor(
+        &mut self,
+        name: &str,
+        dtype: Dtype,
+        shape: &[u64],
+        shards: Vec<Shard>,
+    ) -> Result<&mut Self, ReshardError> {
+        let placement = self.placement(name, shape, shards)?;
+        self.add(name, dtype, placement, Vec::new(), Vec::new())?;
+        Ok(self)
+    }
+
+    /// Checks a placement, on behalf of the tensor `name`; equal ones come back as one.
+    pub(crate) fn placement(
+        &mut self,
+        name: &str,
+        shape: &[u64],
+        mut shards: Vec<Shard>,
+    ) -> Result<Arc<Placement>, ReshardError> {
+        let too_many = || ReshardError::TooManyDims { tensor: name.to_owned(), dims: shape.len() };
+        let shape = Dims::from_slice(shape).ok_or_else(too_many)?;
+        // By rank, so that look-ups are binary searches and equal placements compare equal.
+        shards.sort_by_key(|shard| shard.rank);
+        check_placement(name, &shape, &shards)?;
+        for shard in &mut shards {
+            merge_pieces(&mut shard.pieces);
+        }
+        let hash = hash_placement(&shape, &shards);
+        let known = self.shared.entry(hash).or_default();
+        if let Some(same) =
+            known.iter().find(|known| known.shape == shape && known.shards == shards)
+        {
+            return Ok(Arc::clone(same));
+        }
+        let placement = Arc::new(Placement { shape, shards, hash });
+        known.push(Arc::clone(&placement));
+        Ok(placement)
+    }
+
+    /// Adds a tensor whose placement has been checked.
+    pub(crate) fn add(
+        &mut self,
+        name: &str,
+        dtype: Dtype,
+        placement: Arc<Placement>,
+        aliases: Vec<String>,
+        mut local_names: Vec<(u32, String)>,
+    ) -> Result<(), ReshardError> {
+        let bytes =
+            placement.shape.checked_volume().and_then(|count| count.checked_mul(dtype.bytes()));
+        if bytes.is_none_or(|bytes| bytes > i64::MAX as u64) {
+            let shape = placement.shape.to_vec();
+            return Err(ReshardError::TooLarge { tensor: name.to_owned(), shape });
+        }
+        let index = self.layout.tensors.len() as u32;
+        for name in aliases.iter().map(String::as_str).chain([name]) {
+            if self.layout.by_name.insert(name.to_owned(), index).is_some() {
+                return Err(ReshardError::DuplicateTensor { tensor: name.to_owned() });
+            }
+        }
+        local_names.sort();
+        let name = name.to_owned();
+        self.layout.tensors.push(TensorLayout { name, dtype, placement, aliases, local_names });
+        Ok(())
+    }
+
+    /// The layout of all tensors added.
+    pub fn finish(self) -> Layout {
+        self.layout
+    }
+}
+
+fn hash_placement(shape: &Dims, shards: &[Shard]) -> u64 {
+    let mut hasher = Hasher64::new(0x91ace);
+    hasher.words(shape);
+    for shard in shards {
+        hasher.word(u64::from(shard.rank));
+        hasher.words(&shard.shape);
+        for piece in &shard.pieces {
+            hasher.words(&piece.global.start);
+            hasher.words(&piece.global.size);
+            hasher.words(&piece.local);
+        }
+    }
+    hasher.finish()
+}

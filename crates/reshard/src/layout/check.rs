@@ -1,0 +1,101 @@
+//! What makes a placement valid, and the merging of its adjacent pieces.
+
+use super::{Piece, Shard};
+use crate::boxes::{BoxTree, first_overlap, merge_boxes};
+use crate::dims::{Dims, NdBox};
+use crate::error::ReshardError;
+
+/// Checks `shards`, sorted by rank, of the tensor `name`: every piece within the tensor and its shard, no two
+/// of one shard overlapping, one shard a rank.
+pub(super) fn check_placement(
+    name: &str,
+    shape: &Dims,
+    shards: &[Shard],
+) -> Result<(), ReshardError> {
+    for pair in shards.windows(2) {
+        if pair[0].rank == pair[1].rank {
+            let (tensor, rank) = (name.to_owned(), pair[0].rank);
+            return Err(ReshardError::DuplicateShard { tensor, rank });
+        }
+    }
+    shards.iter().try_for_each(|shard| check_shard(name, shape, shard))
+}
+
+fn check_shard(name: &str, shape: &Dims, shard: &Shard) -> Result<(), ReshardError> {
+    let rank = shard.rank;
+    let same_dims = |what, dims: &Dims| {
+        if dims.len() == shape.len() {
+            return Ok(());
+        }
+        let (found, expected) = (dims.len(), shape.len());
+        Err(ReshardError::DimsMismatch { tensor: name.to_owned(), rank, what, found, expected })
+    };
+    same_dims("the shard's shape", &shard.shape)?;
+    for piece in &shard.pieces {
+        same_dims("a piece", &piece.global.start)?;
+        same_dims("a piece", &piece.global.size)?;
+        same_dims("a piece's place", &piece.local)?;
+        check_inside(name, rank, "tensor", &piece.global, shape)?;
+        check_inside(name, rank, "shard", &piece.local_box(), &shard.shape)?;
+    }
+    check_apart(name, rank, "shard", shard.pieces.iter().map(Piece::local_box).collect())?;
+    check_apart(name, rank, "tensor", shard.pieces.iter().map(|piece| piece.global).collect())
+}
+
+fn check_inside(
+    name: &str,
+    rank: u32,
+    what: &'static str,
+    piece: &NdBox,
+    shape: &Dims,
+) -> Result<(), ReshardError> {
+    let inside = |dim: usize| {
+        piece.start[dim].checked_add(piece.size[dim]).is_some_and(|stop| stop <= shape[dim])
+    };
+    if (0..shape.len()).all(inside) {
+        return Ok(());
+    }
+    // A stop that overflows cannot be printed as one.
+    let mut piece = *piece;
+    for dim in 0..shape.len() {
+        piece.size[dim] = piece.size[dim].min(u64::MAX - piece.start[dim]);
+    }
+    let tensor = name.to_owned();
+    Err(ReshardError::OutOfBounds {
+        tensor,
+        rank,
+        piece: Box::new(piece),
+        what,
+        shape: Box::new(*shape),
+    })
+}
+
+fn check_apart(
+    name: &str,
+    rank: u32,
+    what: &'static str,
+    boxes: Vec<NdBox>,
+) -> Result<(), ReshardError> {
+    if boxes.len() < 2 {
+        return Ok(());
+    }
+    match first_overlap(&boxes, &BoxTree::new(&boxes)) {
+        None => Ok(()),
+        Some((first, second)) => {
+            let tensor = name.to_owned();
+            let (first, second) = (Box::new(boxes[first]), Box::new(boxes[second]));
+            Err(ReshardError::OverlappingPieces { tensor, rank, first, second, what })
+        }
+    }
+}
+
+/// Drops empty pieces and joins those that are adjacent both in the tensor and in the shard.
+pub(super) fn merge_pieces(pieces: &mut Vec<Piece>) {
+    pieces.retain(|piece| !piece.global.is_empty());
+    merge_boxes(
+        pieces,
+        |piece| piece.global.size,
+        |piece| [piece.local, piece.global.start],
+        |piece, size| piece.global.size = size,
+    );
+}

@@ -1,0 +1,216 @@
+//! Rules of the mesh form, as written and as applied to one tensor on one PE.
+
+use std::ops::Range;
+
+use serde::Deserialize;
+
+/// A rule: which tensors, how they are sharded, and where they live.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct TensorRule {
+    /// Pattern over names; the first rule that matches a tensor is the one that counts.
+    #[serde(rename = "match")]
+    pub pattern: String,
+    /// Dimensions that are split; the rest is whole.
+    #[serde(default)]
+    pub shard: Vec<ShardRule>,
+    /// The pp stage that holds it; else that of its layer, else all.
+    #[serde(default)]
+    pub stage: Option<Stage>,
+    /// The tensor whose values it shares.
+    #[serde(default)]
+    pub tied_to: Option<String>,
+}
+
+/// A pp stage.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(untagged)]
+pub enum Stage {
+    /// Counted from 0.
+    Number(u32),
+    /// The first or the last one.
+    Named(NamedStage),
+}
+
+/// The ends of the pipeline.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum NamedStage {
+    /// Stage 0.
+    First,
+    /// The stage with the last layers.
+    Last,
+}
+
+impl Stage {
+    /// The stage's number among `stages`; `None` if there is no such stage.
+    pub fn resolve(self, stages: u32) -> Option<u32> {
+        match self {
+            Stage::Number(stage) => (stage < stages).then_some(stage),
+            Stage::Named(NamedStage::First) => (stages > 0).then_some(0),
+            Stage::Named(NamedStage::Last) => stages.checked_sub(1),
+        }
+    }
+}
+
+/// How one dimension is split over one mesh axis.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct ShardRule {
+    /// The dimension; negative ones count from the last.
+    pub dim: i64,
+    /// The mesh axis.
+    pub axis: String,
+    /// Sizes of the blocks of a fused tensor, each split by itself.
+    #[serde(default)]
+    pub blocks: Option<Vec<u64>>,
+    /// So many equal blocks, each split by itself.
+    #[serde(default)]
+    pub stride: Option<u64>,
+    /// Splits fall on multiples of this, such as the size of an attention head.
+    #[serde(default)]
+    pub unit: Option<u64>,
+    /// Splits into so many parts, each held by neighbours along the axis: fewer key-value heads than PEs.
+    #[serde(default)]
+    pub parts: Option<u64>,
+}
+
+/// The part `index` of `count` elements split into `parts`: the first ones get one more.
+pub(super) fn split(count: u64, parts: u64, index: u64) -> Range<u64> {
+    let (base, more) = (count / parts, count % parts);
+    let start = index * base + index.min(more);
+    start..start + base + u64::from(index < more)
+}
+
+impl ShardRule {
+    /// The spans of a dimension that position `at` of `axis_size` keeps of `spans`, in local order.
+    ///
+    /// The error says what does not fit.
+    pub(super) fn apply(
+        &self,
+        spans: &[Range<u64>],
+        at: u64,
+        axis_size: u64,
+    ) -> Result<Vec<Range<u64>>, String> {
+        let total: u64 = spans.iter().map(|span| span.end - span.start).sum();
+        let (parts, at) = match self.parts {
+            None => (axis_size, at),
+            Some(parts) if parts > 0 && axis_size.is_multiple_of(parts) => {
+                (parts, at / (axis_size / parts))
+            }
+            Some(parts) => {
+                return Err(format!(
+                    "{parts} parts do not divide axis `{}` of {axis_size}",
+                    self.axis
+                ));
+            }
+        };
+        let mut kept = Vec::new();
+        let mut start = 0;
+        for block in self.block_sizes(total)? {
+            let unit = self.unit.unwrap_or(1);
+            if unit == 0 || !block.is_multiple_of(unit) {
+                return Err(format!("{block} elements are no multiple of the unit {unit}"));
+            }
+            let part = split(block / unit, parts, at);
+            select(spans, start + part.start * unit..start + part.end * unit, &mut kept);
+            start += block;
+        }
+        Ok(kept)
+    }
+
+    fn block_sizes(&self, total: u64) -> Result<Vec<u64>, String> {
+        match (&self.blocks, self.stride) {
+            (Some(_), Some(_)) => Err("give `blocks` or `stride`, not both".to_owned()),
+            (Some(blocks), None) => {
+                let sum = blocks.iter().try_fold(0u64, |sum, &block| sum.checked_add(block));
+                if sum == Some(total) {
+                    return Ok(blocks.clone());
+                }
+                Err(format!(
+                    "blocks {blocks:?} do not add up to the {total} elements of dimension {}",
+                    self.dim
+                ))
+            }
+            (None, Some(stride)) if stride > 0 && total.is_multiple_of(stride) => {
+                Ok(vec![total / stride; stride as usize])
+            }
+            (None, Some(stride)) => Err(format!(
+                "stride {stride} does not divide the {total} elements of dimension {}",
+                self.dim
+            )),
+            (None, None) => Ok(vec![total]),
+        }
+    }
+}
+
+/// Appends the elements `wanted`, counted through `spans` as if they were one, joining neighbours.
+fn select(spans: &[Range<u64>], wanted: Range<u64>, kept: &mut Vec<Range<u64>>) {
+    let mut before = 0;
+    for span in spans {
+        let size = span.end - span.start;
+        let start = wanted.start.clamp(before, before + size) - before + span.start;
+        let end = wanted.end.clamp(before, before + size) - before + span.start;
+        before += size;
+        if start == end {
+            continue;
+        }
+        match kept.last_mut() {
+            Some(last) if last.end == start => last.end = end,
+            _ => kept.push(start..end),
+        }
+    }
+}
+
+#[cfg(test)]
+// A dimension is a list of spans, of which most have one.
+#[allow(clippy::single_range_in_vec_init)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uneven_splits_give_the_first_ones_more() {
+        let sizes: Vec<u64> =
+            (0..3).map(|at| split(8, 3, at)).map(|part| part.end - part.start).collect();
+        assert_eq!(sizes, [3, 3, 2]);
+        assert_eq!(split(1, 3, 2), 1..1);
+    }
+
+    #[test]
+    fn blocks_are_split_one_by_one() {
+        let rule = ShardRule { blocks: Some(vec![4, 2, 2]), ..Default::default() };
+        assert_eq!(rule.apply(&[0..8], 1, 2).unwrap(), [2..4, 5..6, 7..8]);
+        let rule = ShardRule { stride: Some(2), ..Default::default() };
+        assert_eq!(rule.apply(&[0..8], 0, 2).unwrap(), [0..2, 4..6]);
+        assert_eq!(rule.apply(&[0..8], 0, 1).unwrap(), [0..8]);
+    }
+
+    #[test]
+    fn a_second_split_works_on_what_the_first_left() {
+        let plain = ShardRule::default();
+        let first =
+            ShardRule { stride: Some(2), ..Default::default() }.apply(&[0..16], 1, 2).unwrap();
+        assert_eq!(first, [4..8, 12..16]);
+        assert_eq!(plain.apply(&first, 1, 2).unwrap(), [12..16]);
+        assert_eq!(plain.apply(&first, 0, 3).unwrap(), [4..7]);
+    }
+
+    #[test]
+    fn parts_are_shared_by_neighbours() {
+        let rule = ShardRule { parts: Some(2), ..Default::default() };
+        let of = |at| rule.apply(&[0..8], at, 4).unwrap();
+        assert_eq!((of(0), of(1), of(2), of(3)), (vec![0..4], vec![0..4], vec![4..8], vec![4..8]));
+        assert!(rule.apply(&[0..8], 0, 3).is_err());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let of = |rule: ShardRule| rule.apply(&[0..9], 0, 2).unwrap_err();
+        assert!(
+            of(ShardRule { blocks: Some(vec![4, 4]), ..Default::default() }).contains("add up")
+        );
+        assert!(of(ShardRule { stride: Some(2), ..Default::default() }).contains("divide"));
+        assert!(of(ShardRule { stride: Some(0), ..Default::default() }).contains("divide"));
+        assert!(of(ShardRule { unit: Some(2), ..Default::default() }).contains("unit"));
+    }
+}

@@ -1,0 +1,263 @@
+//! The copy service: refits and single transfers for one PE of a group.
+//!
+//! Every PE of a group has a service on its endpoint and calls the same things in the same order. A call
+//! returns `Ok` on all PEs or, within the deadline, the same [`Failure`] on all of them; a group that
+//! has failed stays failed, because a peer may be gone or in the middle of something: join a new one
+//! to go on.
+//!
+//! ```
+//! use syncline_reshard::transport::local;
+//! use syncline_reshard::{CopyService, Layout, PlanOptions, ServiceOptions, Sources, Target};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! // Rows 0..2 on PE 0 and 2..4 on PE 1 become columns.
+//! let layout = |boxes: [&str; 2], shape: &str| {
+//!     Layout::from_json(&format!(
+//!         r#"{{"format": "syncline-layout", "version": 1, "tensors": [{{"name": "w", "dtype": "u8", "shape": [4, 4],
+//!         "shards": [{{"rank": 0, "shape": {shape}, "pieces": [{{"global": {}, "local": [0, 0]}}]}},
+//!                    {{"rank": 1, "shape": {shape}, "pieces": [{{"global": {}, "local": [0, 0]}}]}}]}}]}}"#,
+//!         boxes[0], boxes[1]
+//!     ))
+//! };
+//! let rows = layout(["[[0, 2], [0, 4]]", "[[2, 4], [0, 4]]"], "[2, 4]")?;
+//! let columns = layout(["[[0, 4], [0, 2]]", "[[0, 4], [2, 4]]"], "[4, 2]")?;
+//! std::thread::scope(|scope| {
+//!     let threads = local::group(2, &local::Options::default())?.into_iter().map(|endpoint| {
+//!         let (rows, columns) = (&rows, &columns);
+//!         scope.spawn(move || {
+//!             let mut service = CopyService::new(endpoint, ServiceOptions::default());
+//!             let refit = service.prepare(rows, columns, &PlanOptions::default())?;
+//!             let destination = service.destination(&refit)?;
+//!             let mine: Vec<u8> = (0..8).map(|i| service.rank() as u8 * 8 + i).collect();
+//!             let mut sources = Sources::new(&refit);
+//!             sources.bind(&refit, "w", &mine)?;
+//!             service.refit(&refit, &sources, Target::Destination(&destination))?;
+//!             let column = service.rank() as u8 * 2;
+//!             let expected: Vec<u8> = (0..4).flat_map(|row| [row * 4 + column, row * 4 + column + 1]).collect();
+//!             assert_eq!(destination.read()?.tensor("w"), Some(&expected[..]));
+//!             Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//!         })
+//!     });
+//!     threads.collect::<Vec<_>>().into_iter().try_for_each(|thread| thread.join().unwrap())
+//! })
+//! # }
+//! ```
+
+mod exchange;
+mod refits;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::error::ReshardError;
+use crate::execute::{Destination, Refit, Targets, Versions};
+use crate::layout::Layout;
+use crate::transfer::PlanOptions;
+use crate::transport::{Failure, Transport, Wait};
+use exchange::Exchange;
+
+/// A call that failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServiceError {
+    /// The group failed: the same on every PE.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// The layouts make no plan: the same on every PE that has the same layouts.
+    #[error(transparent)]
+    Plan(#[from] ReshardError),
+    /// A transfer that cannot be submitted.
+    #[error("cannot submit tag {tag} with PE {peer}: {problem}")]
+    Submit {
+        /// The other PE.
+        peer: usize,
+        /// Which transfer.
+        tag: u64,
+        /// What is wrong.
+        problem: &'static str,
+    },
+}
+
+/// What a service does beyond moving bytes; the same on every PE of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceOptions {
+    /// How long a call may take, waiting included.
+    pub timeout: Duration,
+    /// Whether every message carries a checksum, which its receiver verifies. Everything then goes
+    /// through slots, also where the peer's memory could be written directly.
+    pub checksums: bool,
+    /// What [`CopyService::destination`] makes.
+    pub versions: Versions,
+    /// Whether packing, unpacking and copying have threads of their own; by the number of cores if unset.
+    pub separate_lanes: Option<bool>,
+}
+
+impl Default for ServiceOptions {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(60),
+            checksums: false,
+            versions: Versions::Two,
+            separate_lanes: None,
+        }
+    }
+}
+
+/// How far a refit has come on this PE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes sent, placed and copied so far.
+    pub bytes_done: u64,
+    /// Bytes to send, place and copy in all.
+    pub bytes_total: u64,
+}
+
+/// Where a refit puts this PE's tensors.
+#[derive(Debug)]
+pub enum Target<'t, 'a> {
+    /// Into a destination: committed as a whole.
+    Destination(&'t Destination),
+    /// Into memory of the caller's, in place.
+    Memory(&'t mut Targets<'a>),
+    /// Nowhere: this PE holds nothing afterwards.
+    Nothing,
+}
+
+/// Ends a service's call from another thread.
+#[derive(Clone, Debug)]
+pub struct Canceller(Arc<AtomicBool>);
+
+impl Canceller {
+    /// Fails the call under way, or else the next, on every PE of the group.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+type OnProgress = Box<dyn Fn(Progress) + Send + Sync>;
+
+/// One PE's service; `'a` is how long submitted memory is borrowed.
+pub struct CopyService<'a> {
+    transport: Box<dyn Transport>,
+    options: ServiceOptions,
+    cancel: Arc<AtomicBool>,
+    on_progress: Option<OnProgress>,
+    plans: HashMap<(u64, u64), (Arc<Refit>, PlanOptions)>,
+    exchange: Exchange<'a>,
+}
+
+impl fmt::Debug for CopyService<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = self.transport.shape().size;
+        write!(f, "CopyService(PE {} of {size}, {:?})", self.rank(), self.options)
+    }
+}
+
+/// Plans kept for repeated refits; past this, all are made anew.
+const PLANS_MAX: usize = 16;
+
+impl<'a> CopyService<'a> {
+    /// A service on this PE's endpoint.
+    pub fn new(transport: impl Transport + 'static, options: ServiceOptions) -> Self {
+        Self {
+            transport: Box::new(transport),
+            options,
+            cancel: Arc::default(),
+            on_progress: None,
+            plans: HashMap::new(),
+            exchange: Exchange::default(),
+        }
+    }
+
+    /// This PE.
+    pub fn rank(&self) -> usize {
+        self.transport.rank()
+    }
+
+    /// The endpoint.
+    pub fn transport(&self) -> &dyn Transport {
+        &*self.transport
+    }
+
+    /// Calls `on_progress` after every message and every larger copy, from the threads that do them.
+    pub fn set_progress(&mut self, on_progress: impl Fn(Progress) + Send + Sync + 'static) {
+        self.on_progress = Some(Box::new(on_progress));
+    }
+
+    /// A handle to cancel by.
+    pub fn canceller(&self) -> Canceller {
+        Canceller(self.cancel.clone())
+    }
+
+    /// This PE's part in turning `from` into `to`, made once and kept for the next time.
+    pub fn prepare(
+        &mut self,
+        from: &Layout,
+        to: &Layout,
+        options: &PlanOptions,
+    ) -> Result<Arc<Refit>, ServiceError> {
+        let key = (from.fingerprint(), to.fingerprint());
+        if let Some((refit, made_with)) = self.plans.get(&key)
+            && made_with == options
+        {
+            return Ok(refit.clone());
+        }
+        let slot_bytes = self.transport.shape().slot_bytes;
+        let refit = Arc::new(Refit::new(from, to, options, slot_bytes, self.rank())?);
+        if self.plans.len() >= PLANS_MAX {
+            self.plans.clear();
+        }
+        self.plans.insert(key, (refit.clone(), options.clone()));
+        Ok(refit)
+    }
+
+    /// Memory for what `refit` leaves on this PE.
+    ///
+    /// Where there is none to be had, the group fails, so that the others do not wait for this PE.
+    pub fn destination(&self, refit: &Refit) -> Result<Destination, ServiceError> {
+        let made = Destination::new(&*self.transport, refit, self.options.versions);
+        made.map_err(|failure| self.transport.fail(failure).into())
+    }
+
+    /// Offers `bytes` to `peer` in the next [`run`](Self::run).
+    pub fn submit_send(
+        &mut self,
+        peer: usize,
+        tag: u64,
+        bytes: &'a [u8],
+    ) -> Result<(), ServiceError> {
+        self.exchange.submit_send(self.transport.shape().size, peer, tag, bytes)
+    }
+
+    /// Expects as many bytes as `target` has from `peer` in the next [`run`](Self::run).
+    pub fn submit_recv(
+        &mut self,
+        peer: usize,
+        tag: u64,
+        target: &'a mut [u8],
+    ) -> Result<(), ServiceError> {
+        self.exchange.submit_recv(self.transport.shape().size, peer, tag, target)
+    }
+
+    /// Does what was submitted on all PEs.
+    ///
+    /// Sends and receives are compared first, by peer, tag and size: where they do not match, nothing
+    /// is written anywhere. After any other failure, targets may be partly written. What was
+    /// submitted is forgotten either way.
+    pub fn run(&mut self) -> Result<(), ServiceError> {
+        let exchange = std::mem::take(&mut self.exchange);
+        Ok(exchange.run(&*self.transport, &self.wait(), self.options.checksums)?)
+    }
+
+    /// Forgets what was submitted.
+    pub fn clear(&mut self) {
+        self.exchange = Exchange::default();
+    }
+
+    fn wait(&self) -> Wait<'_> {
+        Wait::timeout(self.options.timeout).cancelled_by(&self.cancel)
+    }
+}

@@ -1,0 +1,153 @@
+//! Refits: enter together, move, finish together, commit.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{CopyService, Progress, ServiceError, Target};
+use crate::execute::{
+    Control, Destination, Moved, Part, PipelineExecutor, Place, Refit, Sources, Targets, Verify,
+};
+use crate::hash::Hasher64;
+use crate::transport::{Failure, Ticket};
+
+/// Bytes between two progress reports.
+const PROGRESS_BYTES: u64 = 1 << 20;
+
+impl CopyService<'_> {
+    /// Moves everything of `refit` on all PEs, and commits it on all or on none.
+    ///
+    /// On `Err`, a [`Destination`] with two versions still has its old values, one with a single version
+    /// refuses to be read, and memory of the caller's may be partly written.
+    pub fn refit(
+        &self,
+        refit: &Refit,
+        sources: &Sources<'_>,
+        target: Target<'_, '_>,
+    ) -> Result<Moved, ServiceError> {
+        let refitted = self.try_refit(refit, sources, target);
+        // Whatever went wrong here, the others must not wait for this PE until their deadline.
+        Ok(refitted.map_err(|failure| self.transport.fail(failure))?)
+    }
+
+    fn try_refit(
+        &self,
+        refit: &Refit,
+        sources: &Sources<'_>,
+        target: Target<'_, '_>,
+    ) -> Result<Moved, Failure> {
+        if let Some(failure) = self.transport.failure() {
+            return Err(failure);
+        }
+        let local = |message: String| Failure::Local { rank: self.rank(), message };
+        if refit.rank() != self.rank() {
+            let message = format!("this refit was prepared for PE {}", refit.rank());
+            return Err(local(message));
+        }
+        sources.check(refit).map_err(|error| local(error.to_string()))?;
+        match target {
+            Target::Destination(destination) => self.refit_destination(refit, sources, destination),
+            Target::Memory(targets) => self.refit_memory(refit, sources, targets),
+            Target::Nothing => self.refit_memory(refit, sources, &Targets::new(refit)),
+        }
+    }
+
+    fn refit_destination(
+        &self,
+        refit: &Refit,
+        sources: &Sources<'_>,
+        destination: &Destination,
+    ) -> Result<Moved, Failure> {
+        if !destination.fits(refit) {
+            let message = "the destination was made for another plan".to_owned();
+            return Err(Failure::Local { rank: self.rank(), message });
+        }
+        let control = self.control();
+        let mut writing = destination.begin(&control.wait)?;
+        // Peers may write as soon as this PE has entered, whatever becomes of it then.
+        writing.touch();
+        let ticket = self.ticket(refit, writing.ticket().filter(|_| !self.options.checksums));
+        let moved = self.run_refit(refit, sources, writing.place(), ticket, &control)?;
+        writing.commit();
+        Ok(moved)
+    }
+
+    fn refit_memory(
+        &self,
+        refit: &Refit,
+        sources: &Sources<'_>,
+        targets: &Targets<'_>,
+    ) -> Result<Moved, Failure> {
+        let unbound = |error: crate::BindError| Failure::Local {
+            rank: self.rank(),
+            message: error.to_string(),
+        };
+        targets.check(refit).map_err(unbound)?;
+        let ticket = self.ticket(refit, None);
+        self.run_refit(refit, sources, Place::Targets(targets), ticket, &self.control())
+    }
+
+    fn run_refit(
+        &self,
+        refit: &Refit,
+        sources: &Sources<'_>,
+        place: Place<'_>,
+        ticket: Ticket,
+        control: &Control<'_>,
+    ) -> Result<Moved, Failure> {
+        let transport = &*self.transport;
+        transport.enter(ticket, &control.wait)?;
+        self.compare_tickets(ticket)?;
+        let mut executor = PipelineExecutor::new(transport);
+        if let Some(separate) = self.options.separate_lanes {
+            executor = executor.separate_lanes(separate);
+        }
+        let (done, total) = (AtomicU64::new(0), refit.bytes_local() + refit.bytes_received());
+        let report = |bytes: u64| {
+            let before = done.fetch_add(bytes, Ordering::Relaxed);
+            let bytes_done = before + bytes;
+            let is_due = before / PROGRESS_BYTES != bytes_done / PROGRESS_BYTES;
+            if let Some(on_progress) = self.on_progress.as_ref().filter(|_| is_due) {
+                on_progress(Progress { bytes_done: bytes_done.min(total), bytes_total: total });
+            }
+        };
+        let control =
+            Control { progress: self.on_progress.as_ref().map(|_| &report as _), ..*control };
+        let moved = executor.execute(refit, sources, place, &control, Part::All)?;
+        transport.finish(&control.wait)?;
+        if let Some(on_progress) = &self.on_progress {
+            on_progress(Progress { bytes_done: total, bytes_total: total });
+        }
+        Ok(moved)
+    }
+
+    fn control(&self) -> Control<'_> {
+        let verify = if self.options.checksums { Verify::Checksums } else { Verify::Nothing };
+        Control { wait: self.wait(), verify, progress: None }
+    }
+
+    fn ticket(
+        &self,
+        refit: &Refit,
+        window: Option<(crate::transport::WindowId, [u64; 2])>,
+    ) -> Ticket {
+        let mut hasher = Hasher64::new(refit.fingerprint());
+        hasher.word(self.options.checksums.into());
+        Ticket { fingerprint: hasher.finish(), window }
+    }
+
+    /// Every PE must be about to run the same plan.
+    pub(super) fn compare_tickets(&self, mine: Ticket) -> Result<(), Failure> {
+        let rank = self.rank();
+        let peers =
+            (0..self.transport.shape().size).map(|peer| (peer, self.transport.ticket(peer)));
+        let differs = |(_, ticket): &(usize, Ticket)| ticket.fingerprint != mine.fingerprint;
+        match peers.into_iter().find(differs) {
+            None => Ok(()),
+            Some((other, ticket)) => Err(Failure::PlanMismatch {
+                rank,
+                fingerprint: mine.fingerprint,
+                other,
+                other_fingerprint: ticket.fingerprint,
+            }),
+        }
+    }
+}

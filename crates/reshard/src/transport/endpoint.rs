@@ -1,0 +1,319 @@
+//! Endpoints: one PE's side of a board, for threads and processes alike.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::board::{ABSENT, Board, JOINED, LEFT};
+use super::failure::Shape;
+use super::{Failure, Header, Phase, Take, Ticket, Transport, Wait, Window, WindowId};
+
+/// How long a PE sleeps before it looks whether the others are still alive.
+const SLICE: Duration = Duration::from_millis(20);
+
+/// Windows of each peer that stay open between refits.
+const WINDOWS_MAX: usize = 8;
+
+/// What differs between threads and processes: memory, and how a death is noticed.
+pub(super) trait Backing: Send + Sync {
+    /// Whether PE `rank`, which has joined, has ended without leaving.
+    fn has_died(&self, board: &Board, rank: usize) -> bool;
+    /// New memory of PE `rank`.
+    fn allocate(&self, board: &Board, rank: usize, bytes: usize) -> Result<Window, String>;
+    /// Memory of another PE.
+    fn open(&self, peer: usize, id: WindowId) -> Result<Window, String>;
+    /// Called when the group is complete, and when it is left.
+    fn settled(&self) {}
+}
+
+/// One PE's side of a [`local`](super::local) or [`shm`](super::shm) group.
+///
+/// Dropping it leaves the group; PEs that still need it then fail with [`Failure::PeerLeft`].
+pub struct Endpoint {
+    rank: usize,
+    board: Board,
+    backing: Box<dyn Backing>,
+    epoch: AtomicU64,
+    /// One failure record a PE: threads of one PE that fail at once take turns.
+    reporting: Mutex<()>,
+    opened: Mutex<HashMap<(usize, WindowId), Window>>,
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Shape { size, .. } = self.board.shape();
+        write!(f, "Endpoint({} of {size})", self.rank)
+    }
+}
+
+impl Endpoint {
+    pub(super) fn new(rank: usize, board: Board, backing: Box<dyn Backing>) -> Self {
+        Self {
+            rank,
+            board,
+            backing,
+            epoch: AtomicU64::new(0),
+            reporting: Mutex::new(()),
+            opened: Mutex::new(HashMap::new()),
+        }
+    }
+
+    /// Counts this PE in and waits until all have joined.
+    pub(super) fn join(&self, wait: &Wait<'_>) -> Result<(), Failure> {
+        let Shape { size, .. } = self.board.shape();
+        self.board.ring_all();
+        let joined = self.wait_until(&wait.until(Phase::Join, 0), || self.absent());
+        if let Err(failure) = joined.and_then(|()| self.failure().map_or(Ok(()), Err)) {
+            self.linger(wait);
+            return Err(failure);
+        }
+        self.backing.settled();
+        // All are alive or have just died: the best moment to take hold of their processes.
+        for rank in 0..size {
+            self.backing.has_died(&self.board, rank);
+        }
+        Ok(())
+    }
+
+    /// The first PE that has not come.
+    fn absent(&self) -> Option<usize> {
+        let is_absent =
+            |member: &super::board::Member| member.state.load(Ordering::Acquire) == ABSENT;
+        self.board.members().position(is_absent)
+    }
+
+    /// Stays until everyone has come: whoever comes after the group's name is gone would make a group of
+    /// its own, and never learn why this one failed.
+    fn linger(&self, wait: &Wait<'_>) {
+        let member = self.board.member(self.rank);
+        while self.absent().is_some() && wait.expired(self.rank).is_none() {
+            let left = wait.deadline.saturating_duration_since(Instant::now());
+            member.bell.sleep(member.bell.count(), left.min(SLICE));
+        }
+    }
+
+    /// Waits until `pending` names nobody.
+    fn wait_until(
+        &self,
+        wait: &Wait<'_>,
+        mut pending: impl FnMut() -> Option<usize>,
+    ) -> Result<(), Failure> {
+        loop {
+            let seen = self.bell();
+            let Some(peer) = pending() else { return Ok(()) };
+            self.park(seen, &wait.until(wait.phase, peer))?;
+        }
+    }
+
+    /// The first PE that has not reached `epoch` by `counter`.
+    fn behind(
+        &self,
+        epoch: u64,
+        counter: fn(&super::board::Member) -> &AtomicU64,
+    ) -> Option<usize> {
+        // Acquire: what a PE did before it counted itself is visible to whoever sees it counted.
+        self.board.members().position(|member| counter(member).load(Ordering::Acquire) < epoch)
+    }
+
+    /// The failure that an absent PE amounts to, if one is gone that is still needed.
+    fn someone_is_missing(&self) -> Option<Failure> {
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        self.board.members().enumerate().find_map(|(rank, member)| {
+            let state = member.state.load(Ordering::Acquire);
+            let left = state == LEFT;
+            let died =
+                state == JOINED && rank != self.rank && self.backing.has_died(&self.board, rank);
+            // Read after the death was seen, hence final: a PE that did its part is not missed.
+            let needed = epoch == 0 || member.done.load(Ordering::Acquire) < epoch;
+            match needed && rank != self.rank {
+                true if died => Some(Failure::PeerDied { rank }),
+                true if left => Some(Failure::PeerLeft { rank }),
+                _ => None,
+            }
+        })
+    }
+
+    /// A join that timed out says who never came.
+    fn named(&self, failure: Failure) -> Failure {
+        match failure {
+            Failure::TimedOut { phase: Phase::Join, waiting_for: rank, waited_ms, .. } => {
+                let absent = self
+                    .board
+                    .members()
+                    .filter(|member| member.state.load(Ordering::Acquire) == ABSENT)
+                    .count();
+                Failure::NeverJoined { rank, missing: absent.max(1), waited_ms }
+            }
+            other => other,
+        }
+    }
+}
+
+impl Transport for Endpoint {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn shape(&self) -> Shape {
+        self.board.shape()
+    }
+
+    fn enter(&self, ticket: Ticket, wait: &Wait<'_>) -> Result<(), Failure> {
+        if let Some(failure) = self.failure() {
+            return Err(failure);
+        }
+        let epoch = self.epoch.load(Ordering::Relaxed) + 1;
+        let member = self.board.member(self.rank);
+        member.set_ticket(ticket);
+        self.epoch.store(epoch, Ordering::Relaxed);
+        member.entered.store(epoch, Ordering::Release);
+        self.board.ring_all();
+        self.wait_until(&wait.until(Phase::Enter, 0), || {
+            self.behind(epoch, |member| &member.entered)
+        })
+    }
+
+    fn ticket(&self, peer: usize) -> Ticket {
+        self.board.member(peer).ticket()
+    }
+
+    fn try_send(
+        &self,
+        peer: usize,
+        bytes: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> Header,
+    ) -> Result<bool, Failure> {
+        let Shape { depth, slot_bytes, .. } = self.board.shape();
+        assert!(bytes <= slot_bytes, "a message of {bytes} bytes for slots of {slot_bytes}");
+        // Acquire: the receiver has read the last byte before it cleared the flag.
+        let is_free = |slot: &usize| self.board.busy(self.rank, *slot).load(Ordering::Acquire) == 0;
+        let Some(slot) = (0..depth).find(is_free) else { return Ok(false) };
+        // SAFETY: the slot is this PE's, lies within the board, and holds no message, so that no peer
+        // reads it; one thread at a time sends for this PE, as the trait requires.
+        let place =
+            unsafe { std::slice::from_raw_parts_mut(self.board.slot(self.rank, slot), bytes) };
+        let header = fill(place);
+        self.board.busy(self.rank, slot).store(1, Ordering::Relaxed);
+        let pair = self.board.pair(self.rank, peer);
+        let index = pair.sent.load(Ordering::Relaxed);
+        let entry = self.board.entry(self.rank, peer, index);
+        entry.slot.store(slot as u32, Ordering::Relaxed);
+        entry.bytes.store(bytes as u64, Ordering::Relaxed);
+        entry.tag.store(header.tag, Ordering::Relaxed);
+        entry.checksum.store(header.checksum, Ordering::Relaxed);
+        // Release: whoever sees the count sees the entry and the slot.
+        pair.sent.store(index + 1, Ordering::Release);
+        self.board.member(peer).bell.ring();
+        Ok(true)
+    }
+
+    fn try_receive(&self, peer: usize, take: &mut Take<'_>) -> Result<bool, Failure> {
+        let Shape { depth, slot_bytes, .. } = self.board.shape();
+        let pair = self.board.pair(peer, self.rank);
+        let index = pair.taken.load(Ordering::Relaxed);
+        if pair.sent.load(Ordering::Acquire) == index {
+            return Ok(false);
+        }
+        let entry = self.board.entry(peer, self.rank, index);
+        let slot = entry.slot.load(Ordering::Relaxed) as usize;
+        let bytes = entry.bytes.load(Ordering::Relaxed) as usize;
+        // Another process wrote these: a number out of range is its fault, and must not become ours.
+        if slot >= depth || bytes > slot_bytes {
+            let message = format!("PE {peer} announced {bytes} bytes in slot {slot}");
+            return Err(self.fail(Failure::Local { rank: self.rank, message }));
+        }
+        let header = Header {
+            tag: entry.tag.load(Ordering::Relaxed),
+            checksum: entry.checksum.load(Ordering::Relaxed),
+        };
+        // SAFETY: the slot lies within the board, and its owner does not write it until `busy` is
+        // cleared below.
+        let place = unsafe { std::slice::from_raw_parts(self.board.slot(peer, slot), bytes) };
+        take(header, place).map_err(|failure| self.fail(failure))?;
+        pair.taken.store(index + 1, Ordering::Relaxed);
+        self.board.busy(peer, slot).store(0, Ordering::Release);
+        self.board.member(peer).bell.ring();
+        Ok(true)
+    }
+
+    fn bell(&self) -> u32 {
+        self.board.member(self.rank).bell.count()
+    }
+
+    fn park(&self, seen: u32, wait: &Wait<'_>) -> Result<(), Failure> {
+        if let Some(failure) = self.failure() {
+            return Err(failure);
+        }
+        if let Some(failure) = wait.expired(self.rank) {
+            return Err(self.fail(self.named(failure)));
+        }
+        let bell = &self.board.member(self.rank).bell;
+        bell.sleep(seen, wait.deadline.saturating_duration_since(Instant::now()).min(SLICE));
+        if bell.count() != seen {
+            return Ok(());
+        }
+        match self.someone_is_missing() {
+            Some(failure) => Err(self.fail(failure)),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(&self, wait: &Wait<'_>) -> Result<(), Failure> {
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        // Release: everything this PE placed is visible to whoever sees it done.
+        self.board.member(self.rank).done.store(epoch, Ordering::Release);
+        self.board.ring_all();
+        loop {
+            let seen = self.bell();
+            let behind = self.behind(epoch, |member| &member.done);
+            if behind.is_none() {
+                self.board.commit(epoch);
+            }
+            match self.board.verdict() {
+                (committed, _) if committed >= epoch => return Ok(()),
+                (_, Some(failure)) => return Err(failure),
+                _ => {}
+            }
+            self.park(seen, &wait.until(Phase::Finish, behind.unwrap_or(self.rank)))?;
+        }
+    }
+
+    fn fail(&self, failure: Failure) -> Failure {
+        let _turn = self.reporting.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.board.fail(self.rank, &failure);
+        self.failure().unwrap_or(failure)
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        self.board.verdict().1
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Option<Window>, Failure> {
+        let window = self.backing.allocate(&self.board, self.rank, bytes);
+        window.map(Some).map_err(|message| Failure::Local { rank: self.rank, message })
+    }
+
+    fn peer_window(&self, peer: usize, id: WindowId) -> Result<Option<Window>, Failure> {
+        let mut opened = self.opened.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(window) = opened.get(&(peer, id)) {
+            return Ok(Some(window.clone()));
+        }
+        let window = self.backing.open(peer, id);
+        let window = window.map_err(|message| Failure::Local { rank: self.rank, message })?;
+        // A PE that keeps making destinations must not make its peers keep the old ones mapped.
+        if opened.keys().filter(|(owner, _)| *owner == peer).count() >= WINDOWS_MAX {
+            opened.retain(|(owner, _), _| *owner != peer);
+        }
+        opened.insert((peer, id), window.clone());
+        Ok(Some(window))
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.board.member(self.rank).state.store(LEFT, Ordering::Release);
+        self.board.ring_all();
+        self.backing.settled();
+    }
+}

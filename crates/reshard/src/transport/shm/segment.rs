@@ -1,0 +1,207 @@
+//! The file behind a group: made complete before it has a name, and nameless as soon as all know it.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{self, AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::super::board::{Board, Layout};
+use super::super::failure::Shape;
+use super::super::region::{PAGE, Region, pages};
+use super::super::{Phase, Wait, Window, WindowId};
+use super::{JoinError, Options};
+
+const PERMISSIONS: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// A group's file, mapped.
+///
+/// While any process has it open, a shared lock says so; a file that nobody has locked was left behind.
+pub(super) struct Segment {
+    file: File,
+    path: PathBuf,
+    /// The board at the start of the file.
+    pub board: Board,
+    /// What the group's maker chose.
+    pub shape: Shape,
+}
+
+impl Segment {
+    /// Opens the file of group `name`, or makes it.
+    pub fn open_or_create(
+        name: &str,
+        options: &Options,
+        layout: Layout,
+        wait: &Wait<'_>,
+    ) -> Result<Self, JoinError> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if name.is_empty() || name.len() > 200 || !name.bytes().all(is_plain) {
+            return Err(JoinError::Name(name.to_owned()));
+        }
+        let path = options.directory.join(format!("syncline-{name}"));
+        loop {
+            let opened = match Self::open_existing(&path)? {
+                Some(segment) => Some(segment),
+                None => Self::create(&path, options, layout)?,
+            };
+            if let Some(segment) = opened {
+                return Ok(segment);
+            }
+            // Somebody else is opening, clearing or making it at this moment.
+            if Instant::now() >= wait.deadline {
+                let phase = Phase::Join;
+                let failure = wait.until(phase, 0).expired(0);
+                return Err(failure.expect("the deadline has passed").into());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Makes the file without a name, complete and locked, then gives it the name.
+    ///
+    /// Nobody can thus meet it half-made, and a maker that is killed leaves nothing.
+    /// `None` if the name is taken by now.
+    fn create(path: &Path, options: &Options, layout: Layout) -> Result<Option<Self>, JoinError> {
+        let directory = &options.directory;
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = File::from(
+            fs::open(directory, flags, PERMISSIONS).map_err(system("make a file in", directory))?,
+        );
+        // Reserved at once: a write into a full file system would end the process by a signal.
+        let bytes = pages(layout.bytes);
+        fs::fallocate(&file, FallocateFlags::empty(), 0, bytes as u64).map_err(
+            |errno| match errno {
+                Errno::NOSPC | Errno::FBIG => {
+                    JoinError::NoSpace { directory: directory.clone(), bytes }
+                }
+                cause => system("reserve memory in", directory)(cause),
+            },
+        )?;
+        let region = Region::shared(file.as_fd(), 0, bytes).map_err(system("map", path))?;
+        let board = Board::new(Arc::new(region), layout);
+        board.initialise();
+        fs::flock(&file, FlockOperation::NonBlockingLockShared).map_err(system("lock", path))?;
+        let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+        match fs::linkat(CWD, own, CWD, path, AtFlags::SYMLINK_FOLLOW) {
+            Ok(()) => {}
+            Err(Errno::EXIST) => return Ok(None),
+            Err(cause) => return Err(system("name", path)(cause)),
+        }
+        let shape = board.shape();
+        Ok(Some(Self { file, path: path.to_owned(), board, shape }))
+    }
+
+    /// `None` if there is no such file, or none any more.
+    fn open_existing(path: &Path) -> Result<Option<Self>, JoinError> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = match fs::open(path, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(cause) => return Err(system("open", path)(cause)),
+        };
+        let foreign = |problem| JoinError::Foreign { path: path.to_owned(), problem };
+        let status = fs::fstat(&file).map_err(system("look at", path))?;
+        if status.st_uid != rustix::process::geteuid().as_raw() {
+            return Err(foreign("another user owns it"));
+        }
+        if status.st_mode & 0o777 != 0o600 {
+            return Err(foreign("its permissions are not 0600"));
+        }
+        if fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            // No process has it: everyone who had was killed before the group was complete.
+            remove_if_same(&file, path);
+            return Ok(None);
+        }
+        match fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Ok(None),
+            Err(cause) => return Err(system("lock", path)(cause)),
+        }
+        if !is_same(&file, path) {
+            return Ok(None);
+        }
+        let bytes = status.st_size as usize;
+        if bytes < PAGE {
+            return Err(foreign("it is too short"));
+        }
+        let region = Region::shared(file.as_fd(), 0, PAGE).map_err(system("map", path))?;
+        let shape = Board::shape_in(&region).ok_or(foreign("it has another format"))?;
+        let layout = Layout::new(shape).filter(|layout| pages(layout.bytes) <= bytes);
+        let layout = layout.ok_or(foreign("it is shorter than its header says"))?;
+        let region = Region::shared(file.as_fd(), 0, layout.bytes).map_err(system("map", path))?;
+        let board = Board::new(Arc::new(region), layout);
+        Ok(Some(Self { file, path: path.to_owned(), board, shape }))
+    }
+
+    /// Removes the name, if it still is this file's.
+    pub fn unlink(&self) {
+        remove_if_same(&self.file, &self.path);
+    }
+
+    /// A new window at the end of the file.
+    pub fn allocate(segment: &Arc<Self>, bytes: usize) -> Result<Window, String> {
+        let length = pages(bytes.max(1));
+        let directory = || segment.path.parent().unwrap_or(&segment.path).display();
+        let end = &segment.board.header().end;
+        let offset = end.fetch_add(length as u64, Ordering::Relaxed);
+        fs::fallocate(&segment.file, FallocateFlags::empty(), offset, length as u64)
+            .map_err(|errno| format!("{} has no room for {length} bytes: {errno}", directory()))?;
+        let region = Region::shared(segment.file.as_fd(), offset, length)
+            .map_err(|errno| format!("cannot map a window of {length} bytes: {errno}"))?;
+        let owned = Owned { segment: segment.clone(), offset, length: length as u64 };
+        let id = WindowId { place: offset, bytes: length as u64 };
+        Ok(Window { id, region: Arc::new(region), _owned: Some(Arc::new(owned)) })
+    }
+
+    /// A window that `peer` has made.
+    pub fn open(&self, peer: usize, id: WindowId) -> Result<Window, String> {
+        let size = fs::fstat(&self.file).map_err(|errno| errno.to_string())?.st_size as u64;
+        let WindowId { place, bytes } = id;
+        let is_inside =
+            place % PAGE as u64 == 0 && place.checked_add(bytes).is_some_and(|end| end <= size);
+        if !is_inside {
+            return Err(format!("PE {peer} announced a window that it does not have"));
+        }
+        let region = Region::shared(self.file.as_fd(), place, bytes as usize)
+            .map_err(|errno| format!("cannot map a window of PE {peer}: {errno}"))?;
+        Ok(Window { id, region: Arc::new(region), _owned: None })
+    }
+}
+
+/// Gives a window's memory back when its owner has let go of it.
+struct Owned {
+    segment: Arc<Segment>,
+    offset: u64,
+    length: u64,
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // Failing that, the memory goes with the file.
+        let _ = fs::fallocate(&self.segment.file, flags, self.offset, self.length);
+    }
+}
+
+fn system<'a>(what: &'static str, path: &'a Path) -> impl Fn(Errno) -> JoinError + 'a {
+    move |cause| JoinError::System { what, path: path.to_owned(), cause }
+}
+
+/// Whether `path` names `file`.
+fn is_same(file: &File, path: &Path) -> bool {
+    match (fs::fstat(file), fs::lstat(path)) {
+        (Ok(ours), Ok(named)) => (ours.st_dev, ours.st_ino) == (named.st_dev, named.st_ino),
+        _ => false,
+    }
+}
+
+fn remove_if_same(file: &File, path: &Path) {
+    if is_same(file, path) {
+        // Gone already is as good.
+        let _ = fs::unlink(path);
+    }
+}

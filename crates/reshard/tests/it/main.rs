@@ -1,0 +1,29 @@
+//! Integration tests of resharding.
+//!
+//! | file | what goes there |
+//! | --- | --- |
+//! | `arrays` | moving real arrays by a plan, and what each shard must then hold: the oracle of all others |
+//! | `cases` | the layout pairs shipped with reference figures |
+//! | `meshes` | random mesh layouts for the others to draw from |
+//! | `mesh_form` | what the mesh form compiles to |
+//! | `groups` | threads that run one refit together, for the others to use |
+//! | `pipelines` | refits over the local transport against those arrays: random layouts, slots, targets |
+//! | `processes` | groups of real processes: kill -9, absent, full, stale, a thousand refits |
+//! | `properties` | inverse, composition, every part agrees with the whole |
+//! | `refusals` | what must not be planned, and what the error says |
+//! | `schedules` | slots, batches and rounds |
+//! | `services` | single transfers, plan cache, versions, progress, cancel, and every mismatch, over threads |
+//! | `transfers_json` | the plan as JSON |
+
+mod arrays;
+mod cases;
+mod groups;
+mod mesh_form;
+mod meshes;
+mod pipelines;
+mod processes;
+mod properties;
+mod refusals;
+mod schedules;
+mod services;
+mod transfers_json;

@@ -1,0 +1,191 @@
+//! What must not be planned: refused on every PE alike, naming the tensor.
+
+use syncline_deps::Dtype;
+use syncline_reshard::{
+    Dims, Layout, NdBox, Piece, PlanOptions, ReshardError, Shard, TransferPlan,
+};
+
+fn dims(values: &[u64]) -> Dims {
+    Dims::from_slice(values).unwrap()
+}
+
+/// A piece of a one-dimensional tensor.
+fn piece(start: u64, stop: u64, local: u64) -> Piece {
+    let global = NdBox { start: dims(&[start]), size: dims(&[stop - start]) };
+    Piece { global, local: dims(&[local]) }
+}
+
+fn shard(rank: u32, size: u64, pieces: &[Piece]) -> Shard {
+    Shard { rank, shape: dims(&[size]), pieces: pieces.to_vec() }
+}
+
+fn whole(rank: u32, shape: &[u64]) -> Shard {
+    let shape = dims(shape);
+    Shard { rank, shape, pieces: vec![Piece { global: NdBox::whole(shape), local: shape.zeros() }] }
+}
+
+fn layout(tensors: &[(&str, Dtype, &[u64])]) -> Layout {
+    let mut builder = Layout::builder();
+    for (name, dtype, shape) in tensors {
+        builder.tensor(name, *dtype, shape, vec![whole(0, shape)]).unwrap();
+    }
+    builder.finish()
+}
+
+fn of_shards(shards: Vec<Shard>) -> Result<Layout, ReshardError> {
+    let mut builder = Layout::builder();
+    builder.tensor("w", Dtype::F32, &[8], shards)?;
+    Ok(builder.finish())
+}
+
+/// The error of the whole plan, which every part must share.
+fn refused(from: &Layout, to: &Layout) -> ReshardError {
+    let options = PlanOptions::default();
+    let error = TransferPlan::new(from, to, &options).unwrap_err();
+    for rank in 0..4 {
+        let part = TransferPlan::for_rank(from, to, &options, rank).unwrap_err();
+        assert_eq!(part, error);
+    }
+    error
+}
+
+#[test]
+fn a_change_of_dtype_must_be_declared() {
+    let (from, to) = (layout(&[("w", Dtype::F32, &[8])]), layout(&[("w", Dtype::BF16, &[8])]));
+    let error = refused(&from, &to);
+    assert!(matches!(&error, ReshardError::DtypeMismatch { tensor, .. } if tensor == "w"));
+    assert!(error.to_string().contains("f32") && error.to_string().contains("bf16"));
+    let options = PlanOptions::default().convert(Dtype::F32, Dtype::BF16);
+    let plan = TransferPlan::new(&from, &to, &options).unwrap();
+    assert_eq!(plan.tensors()[0].wire_dtype(), Dtype::BF16);
+    assert_eq!(plan.bytes_total(), 16);
+    assert_ne!(plan.fingerprint(), {
+        let options = options.convert(Dtype::BF16, Dtype::F32);
+        TransferPlan::new(&from, &to, &options).unwrap().fingerprint()
+    });
+}
+
+#[test]
+fn growing_elements_travel_small() {
+    let (from, to) = (layout(&[("w", Dtype::F8E4M3, &[8])]), layout(&[("w", Dtype::F32, &[8])]));
+    let options = PlanOptions::default().convert(Dtype::F8E4M3, Dtype::F32);
+    let plan = TransferPlan::new(&from, &to, &options).unwrap();
+    assert_eq!((plan.tensors()[0].wire_dtype(), plan.bytes_total()), (Dtype::F8E4M3, 8));
+}
+
+#[test]
+fn shapes_must_be_the_same() {
+    for (from, to) in [(&[4, 6][..], &[6, 4][..]), (&[8], &[6]), (&[6], &[8]), (&[4, 6], &[24])] {
+        let (from, to) = (layout(&[("w", Dtype::F32, from)]), layout(&[("w", Dtype::F32, to)]));
+        let error = refused(&from, &to);
+        assert!(matches!(&error, ReshardError::ShapeMismatch { tensor, .. } if tensor == "w"));
+    }
+}
+
+#[test]
+fn names_must_match_both_ways() {
+    let one = layout(&[("w", Dtype::F32, &[8])]);
+    let two = layout(&[("w", Dtype::F32, &[8]), ("x", Dtype::F32, &[8])]);
+    assert_eq!(refused(&one, &two), ReshardError::UnknownTensor { tensor: "x".to_owned() });
+    assert_eq!(refused(&two, &one), ReshardError::MissingTensor { tensor: "x".to_owned() });
+}
+
+#[test]
+fn expert_counts_must_be_the_same() {
+    let experts = |count: usize| {
+        let names: Vec<String> =
+            (0..count).map(|expert| format!("layers.0.experts.{expert}.w")).collect();
+        let tensors: Vec<(&str, Dtype, &[u64])> =
+            names.iter().map(|name| (name.as_str(), Dtype::F32, &[8u64][..])).collect();
+        layout(&tensors)
+    };
+    for (from, to) in [(8, 6), (6, 8)] {
+        let tensor = "layers.0.experts.6.w".to_owned();
+        let (source, target) = (experts(from), experts(to));
+        let (from, to) = (from as u64, to as u64);
+        assert_eq!(refused(&source, &target), ReshardError::ExpertCount { tensor, from, to });
+    }
+}
+
+#[test]
+fn a_destination_must_be_covered() {
+    let from = of_shards(vec![shard(0, 3, &[piece(0, 3, 0)]), shard(1, 3, &[piece(5, 8, 0)])]);
+    let to = of_shards(vec![shard(2, 8, &[piece(0, 8, 0)])]);
+    let error = refused(&from.unwrap(), &to.unwrap());
+    let missing = NdBox { start: dims(&[3]), size: dims(&[2]) };
+    let tensor = "w".to_owned();
+    assert_eq!(error, ReshardError::NotCovered { tensor, rank: 2, missing: Box::new(missing) });
+    assert!(error.to_string().contains("[3:5]"));
+}
+
+#[test]
+fn overlapping_sources_do_not_hide_a_hole() {
+    // Six elements of eight, and two of them twice: the volumes add up, the cover does not.
+    let from = of_shards(vec![shard(0, 4, &[piece(0, 4, 0)]), shard(1, 4, &[piece(2, 6, 0)])]);
+    let to = of_shards(vec![shard(2, 8, &[piece(0, 8, 0)])]);
+    assert!(matches!(refused(&from.unwrap(), &to.unwrap()), ReshardError::NotCovered { .. }));
+}
+
+#[test]
+fn a_destination_shard_must_be_filled() {
+    let from = of_shards(vec![whole(0, &[8])]).unwrap();
+    let to = of_shards(vec![shard(0, 10, &[piece(0, 8, 0)])]).unwrap();
+    assert!(matches!(refused(&from, &to), ReshardError::ShardNotFilled { elements: 2, .. }));
+}
+
+#[test]
+fn pieces_must_not_overlap_nor_leave_their_bounds() {
+    let error = |shards| of_shards(shards).unwrap_err();
+    let overlap = error(vec![shard(0, 8, &[piece(0, 4, 0), piece(4, 8, 3)])]);
+    assert!(matches!(overlap, ReshardError::OverlappingPieces { what: "shard", .. }));
+    let overlap = error(vec![shard(0, 8, &[piece(0, 4, 0), piece(3, 7, 4)])]);
+    assert!(matches!(overlap, ReshardError::OverlappingPieces { what: "tensor", .. }));
+    let outside = error(vec![shard(0, 8, &[piece(1, 9, 0)])]);
+    assert!(matches!(outside, ReshardError::OutOfBounds { what: "tensor", .. }));
+    let outside = error(vec![shard(0, 8, &[piece(0, 8, 1)])]);
+    assert!(matches!(outside, ReshardError::OutOfBounds { what: "shard", .. }));
+    let twice = error(vec![whole(1, &[8]), whole(1, &[8])]);
+    assert!(matches!(twice, ReshardError::DuplicateShard { rank: 1, .. }));
+    let dims = error(vec![whole(0, &[4, 2])]);
+    assert!(matches!(dims, ReshardError::DimsMismatch { found: 2, expected: 1, .. }));
+}
+
+#[test]
+fn sizes_that_overflow_are_refused() {
+    let huge = [1 << 40, 1 << 40];
+    let refused = Layout::builder().tensor("w", Dtype::F32, &huge, vec![]).unwrap_err();
+    assert!(matches!(refused, ReshardError::TooLarge { .. }));
+    let far = Piece {
+        global: NdBox { start: dims(&[u64::MAX]), size: dims(&[u64::MAX]) },
+        local: dims(&[0]),
+    };
+    let refused = of_shards(vec![shard(0, 8, &[far])]).unwrap_err();
+    assert!(matches!(&refused, ReshardError::OutOfBounds { .. }), "{refused}");
+    let refused = Layout::builder().tensor("w", Dtype::F32, &[1; 9], vec![]).unwrap_err();
+    assert!(matches!(refused, ReshardError::TooManyDims { dims: 9, .. }));
+}
+
+#[test]
+fn bad_json_says_where() {
+    for (text, place) in [
+        ("{", "line 1"),
+        (r#"{"format": "other", "version": 1, "tensors": []}"#, "syncline-layout"),
+        (r#"{"format": "syncline-layout", "version": 2, "tensors": []}"#, "version 2"),
+        (
+            r#"{"format": "syncline-layout", "version": 1, "tensors": [{"name": "w", "dtype": "f99", "shape": [], "shards": []}]}"#,
+            "`w`: unknown dtype `f99`",
+        ),
+        (
+            r#"{"format": "syncline-layout", "version": 1, "tensors": [{"name": "w", "dtype": "f32", "shape": [-3], "shards": []}]}"#,
+            "line 1",
+        ),
+        (
+            r#"{"format": "syncline-layout", "version": 1, "tensors": [{"name": "w", "dtype": "f32", "shape": [4], "shards": [
+                {"rank": 0, "shape": [4], "pieces": [{"global": [[3, 1]], "local": [0]}]}]}]}"#,
+            "stops before it starts",
+        ),
+    ] {
+        let error = Layout::from_json(text).unwrap_err().to_string();
+        assert!(error.contains(place), "{error}");
+    }
+}
