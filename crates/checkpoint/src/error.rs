@@ -1,0 +1,99 @@
+//! What can go wrong with checkpoints, with the file concerned.
+
+use std::io;
+use std::path::PathBuf;
+
+use syncline_reshard::ReshardError;
+
+/// Why a checkpoint could not be read, converted or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// A file could not be read.
+    #[error("{}: cannot be read: {source}", file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file could not be written; what was written before is kept for a resume.
+    #[error("{}: cannot be written: {source}{}", file.display(), hint(source))]
+    Write {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file that is not what its name says.
+    #[error("{}: {cause}", file.display())]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong, and where.
+        cause: String,
+    },
+    /// A directory without a checkpoint in it.
+    #[error("{}: no checkpoint: expected model.safetensors, model.safetensors.index.json or layout.json in it", folder.display())]
+    NoCheckpoint {
+        /// The directory.
+        folder: PathBuf,
+    },
+    /// The layouts do not fit each other, or a rule does not fit a tensor.
+    #[error("{0}")]
+    Reshard(#[from] Box<ReshardError>),
+    /// The destination is already there.
+    #[error("{}: already exists: remove it, or choose another destination", folder.display())]
+    Exists {
+        /// The directory.
+        folder: PathBuf,
+    },
+    /// What an earlier run left is there.
+    #[error("{}: an earlier run was interrupted here: continue it with --resume, or remove it", folder.display())]
+    Partial {
+        /// The directory.
+        folder: PathBuf,
+    },
+    /// What an earlier run left belongs to another conversion.
+    #[error("{}: was left by another conversion ({found}, not {expected}): remove it", folder.display())]
+    OtherConversion {
+        /// The directory.
+        folder: PathBuf,
+        /// Fingerprint found there.
+        found: String,
+        /// Fingerprint of this conversion.
+        expected: String,
+    },
+    /// Another process is at work on the same destination.
+    #[error("{}: another process is writing it", folder.display())]
+    Busy {
+        /// The directory.
+        folder: PathBuf,
+    },
+    /// A target that cannot be understood.
+    #[error("{0}")]
+    Target(String),
+    /// Two tensors of one rank that would have the same name in its file.
+    #[error("rank {rank}: two tensors are called `{name}` there")]
+    NameClash {
+        /// The rank.
+        rank: u32,
+        /// The name.
+        name: String,
+    },
+}
+
+fn hint(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            ": make room and continue with --resume"
+        }
+        _ => "",
+    }
+}
+
+impl From<ReshardError> for CheckpointError {
+    fn from(error: ReshardError) -> Self {
+        Self::Reshard(Box::new(error))
+    }
+}

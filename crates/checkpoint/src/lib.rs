@@ -1,0 +1,26 @@
+//! Checkpoints on disk: safetensors directories, converted from one parallel layout to another.
+//!
+//! A [`Checkpoint`] is a directory as the Hugging Face tools write it, or one file a rank with a `layout.json`. [`Conversion`]
+//! plans the way from one to a [`Destination`] and carries it out: sources are mapped and only the bytes needed are
+//! touched, destinations are written in bounded chunks by several threads, and appear whole or not at all.
+
+mod chunk;
+mod conversion;
+mod destination;
+mod element;
+mod error;
+mod family;
+mod journal;
+mod map;
+mod safetensors;
+mod source;
+mod verify;
+
+pub use conversion::{Conversion, ConversionOptions, Summary};
+pub use destination::{Destination, target_specs};
+pub use element::ElementType;
+pub use error::CheckpointError;
+pub use family::{add_builtin_rules, builtin_rules, parse_rules, parse_target};
+pub use safetensors::{Header, TensorEntry};
+pub use source::Checkpoint;
+pub use verify::{Difference, verify};

@@ -1,0 +1,215 @@
+//! Checkpoints as they are found on disk.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use syncline_reshard::{Dims, Layout, NdBox, Piece, Shard};
+
+use crate::element::ElementType;
+use crate::error::CheckpointError;
+use crate::map::MappedFile;
+use crate::safetensors::Header;
+
+pub(crate) const LAYOUT_FILE: &str = "layout.json";
+pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
+pub(crate) const SINGLE_FILE: &str = "model.safetensors";
+
+/// The name of a rank's file in a sharded checkpoint.
+pub(crate) fn rank_file(rank: u32) -> String {
+    format!("rank-{rank:05}.safetensors")
+}
+
+/// A checkpoint, mapped for reading.
+///
+/// Do not change its files while it is open: they are read where they are.
+#[derive(Debug)]
+pub struct Checkpoint {
+    folder: PathBuf,
+    layout: Layout,
+    files: Vec<MappedFile>,
+    /// File, first byte and number of bytes of each tensor on each rank.
+    places: HashMap<(u32, u32), (usize, u64, u64)>,
+    elements: Vec<ElementType>,
+    metadata: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct IndexForm {
+    weight_map: BTreeMap<String, String>,
+}
+
+impl Checkpoint {
+    /// Opens the checkpoint in `folder`, or the one safetensors file given.
+    pub fn open(folder: &Path) -> Result<Self, CheckpointError> {
+        let mut reader = Reader::default();
+        if folder.is_file() {
+            reader.whole_files(&[folder.to_owned()])?;
+        } else if folder.join(LAYOUT_FILE).is_file() {
+            return reader.sharded(folder);
+        } else if folder.join(INDEX_FILE).is_file() {
+            reader.whole_files(&indexed_files(folder)?)?;
+        } else if folder.join(SINGLE_FILE).is_file() {
+            reader.whole_files(&[folder.join(SINGLE_FILE)])?;
+        } else {
+            return Err(CheckpointError::NoCheckpoint { folder: folder.to_owned() });
+        }
+        reader.finish_whole(folder)
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// How its tensors lie over ranks; all on rank 0 if it is not sharded.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Element type, as files name it, of the tensor at this position of the layout.
+    pub fn element(&self, tensor: u32) -> ElementType {
+        self.elements[tensor as usize]
+    }
+
+    /// Free text that its files carry.
+    pub fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.metadata
+    }
+
+    /// The bytes of a tensor's shard.
+    pub fn shard(&self, tensor: u32, rank: u32) -> Option<&[u8]> {
+        let &(file, start, bytes) = self.places.get(&(tensor, rank))?;
+        self.files[file].bytes().get(start as usize..(start + bytes) as usize)
+    }
+
+    /// Bytes of all files, and when they were last changed: what a resumed conversion must find unchanged.
+    pub(crate) fn state(&self) -> String {
+        let one = |file: &MappedFile| {
+            let changed = fs::metadata(&file.path).and_then(|data| data.modified()).ok();
+            let since = changed.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+            format!("{} {:?};", file.bytes().len(), since.map(|since| since.as_nanos()))
+        };
+        self.files.iter().map(one).collect()
+    }
+}
+
+fn read_text(path: &Path) -> Result<String, CheckpointError> {
+    let failed = |source| CheckpointError::Read { file: path.to_owned(), source };
+    fs::read_to_string(path).map_err(failed)
+}
+
+fn indexed_files(folder: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
+    let path = folder.join(INDEX_FILE);
+    let damaged = |cause: String| CheckpointError::Damaged { file: path.clone(), cause };
+    let form: IndexForm =
+        serde_json::from_str(&read_text(&path)?).map_err(|error| damaged(error.to_string()))?;
+    let mut names: Vec<String> = form.weight_map.into_values().collect();
+    names.sort();
+    names.dedup();
+    // An index must not lead out of its directory.
+    if let Some(outside) = names.iter().find(|name| name.contains('/') || name.as_str() == "..") {
+        return Err(damaged(format!("`{outside}` is not a file of this directory")));
+    }
+    Ok(names.iter().map(|name| folder.join(name)).collect())
+}
+
+#[derive(Default)]
+struct Reader {
+    files: Vec<MappedFile>,
+    headers: Vec<Header>,
+    metadata: BTreeMap<String, String>,
+}
+
+impl Reader {
+    fn file(&mut self, path: &Path) -> Result<usize, CheckpointError> {
+        let file = MappedFile::open(path)?;
+        let header = Header::parse(file.bytes())
+            .map_err(|cause| CheckpointError::Damaged { file: path.to_owned(), cause })?;
+        self.metadata.extend(header.metadata.clone());
+        self.files.push(file);
+        self.headers.push(header);
+        Ok(self.files.len() - 1)
+    }
+
+    fn whole_files(&mut self, paths: &[PathBuf]) -> Result<(), CheckpointError> {
+        paths.iter().try_for_each(|path| self.file(path).map(|_| ()))
+    }
+
+    fn finish_whole(self, folder: &Path) -> Result<Checkpoint, CheckpointError> {
+        let mut builder = Layout::builder();
+        let mut places = HashMap::new();
+        let mut elements = Vec::new();
+        for (file, header) in self.headers.iter().enumerate() {
+            for tensor in &header.tensors {
+                let shape = tensor.stored_shape;
+                let shard = whole_shard(0, shape);
+                builder.tensor(&tensor.name, tensor.element.dtype(), &shape, vec![shard])?;
+                let place = (file, header.data_start + tensor.start, tensor.bytes);
+                places.insert((elements.len() as u32, 0), place);
+                elements.push(tensor.element);
+            }
+        }
+        let Self { files, metadata, .. } = self;
+        let (folder, layout) = (folder.to_owned(), builder.finish());
+        Ok(Checkpoint { folder, layout, files, places, elements, metadata })
+    }
+
+    fn sharded(mut self, folder: &Path) -> Result<Checkpoint, CheckpointError> {
+        let path = folder.join(LAYOUT_FILE);
+        let damaged =
+            |file: &Path, cause| CheckpointError::Damaged { file: file.to_owned(), cause };
+        let layout = Layout::from_json(&read_text(&path)?)
+            .map_err(|error| damaged(&path, error.to_string()))?;
+        let mut file_of = HashMap::new();
+        let mut entry_of = HashMap::new();
+        let mut places = HashMap::new();
+        let mut elements = Vec::new();
+        for (index, tensor) in (0u32..).zip(layout.tensors()) {
+            let mut element = ElementType::Bytes(tensor.dtype());
+            for shard in tensor.placement().shards() {
+                let rank = shard.rank;
+                let path = folder.join(rank_file(rank));
+                let file = match file_of.get(&rank) {
+                    Some(&file) => file,
+                    None => {
+                        let file = self.file(&path)?;
+                        for (at, entry) in self.headers[file].tensors.iter().enumerate() {
+                            entry_of.insert((file, entry.name.clone()), at);
+                        }
+                        file_of.insert(rank, file);
+                        file
+                    }
+                };
+                let name = tensor.local_name(rank);
+                let missing =
+                    || damaged(&path, format!("tensor `{name}` is in the layout, not in the file"));
+                let header = &self.headers[file];
+                let at = *entry_of.get(&(file, name.to_owned())).ok_or_else(missing)?;
+                let entry = &header.tensors[at];
+                if entry.stored_shape != shard.shape || entry.element.dtype() != tensor.dtype() {
+                    let cause = format!(
+                        "tensor `{name}` is {} of shape {}, the layout says {} of shape {}",
+                        entry.element.name(),
+                        entry.stored_shape,
+                        tensor.dtype(),
+                        shard.shape
+                    );
+                    return Err(damaged(&path, cause));
+                }
+                element = entry.element;
+                places.insert((index, rank), (file, header.data_start + entry.start, entry.bytes));
+            }
+            elements.push(element);
+        }
+        let Self { files, metadata, .. } = self;
+        Ok(Checkpoint { folder: folder.to_owned(), layout, files, places, elements, metadata })
+    }
+}
+
+/// A shard that is the whole of a tensor.
+pub(crate) fn whole_shard(rank: u32, shape: Dims) -> Shard {
+    let piece = Piece { global: NdBox::whole(shape), local: shape.zeros() };
+    Shard { rank, shape, pieces: vec![piece] }
+}

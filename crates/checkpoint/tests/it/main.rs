@@ -1,0 +1,13 @@
+//! Integration tests of checkpoints.
+//!
+//! | file | what goes there |
+//! | --- | --- |
+//! | `models` | small checkpoints of the common families, and reading files by hand |
+//! | `convert` | there and back, what each rank holds, types, files beside the weights |
+//! | `damage` | files that are not what they should be, and destinations that cannot be written |
+//! | `python` | the `safetensors` package reads what is written here, and the other way round |
+
+mod convert;
+mod damage;
+mod models;
+mod python;
