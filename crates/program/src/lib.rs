@@ -1,0 +1,39 @@
+//! Programs: traces that name kernels and initial contents, and can therefore be run.
+//!
+//! [`Program::load`] reads a trace and checks every kernel, scalar, argument, file and device in it before anything
+//! runs. The same program then runs serially ([`Program::run_serially`]), as a plan, or as a stream; all give the same
+//! bytes. What was captured, what is analysed and what runs is one format.
+//!
+//! ```
+//! use syncline_program::{LoadOptions, Program};
+//!
+//! let text = r#"{"format": "syncline-trace", "version": 1,
+//!   "buffers": [{"id": 0, "name": "x", "bytes": 16, "init": {"fill": 1.5, "dtype": "f32"}}],
+//!   "tasks": [{"id": 0, "kernel": "scale", "scalars": {"alpha": 2.0}, "args": [
+//!     {"access": "input", "buffer": 0, "offset": 0, "dtype": "f32", "shape": [4], "strides": [4]},
+//!     {"access": "output_existing", "buffer": 0, "offset": 0, "dtype": "f32", "shape": [4], "strides": [4]}]}]}"#;
+//! let program = Program::from_bytes(text.as_bytes(), &LoadOptions::default())?;
+//! let run = program.run_serially()?;
+//! assert_eq!(run.contents[0], 3.0f32.to_le_bytes().repeat(4));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod compare;
+mod error;
+mod examples;
+mod initial;
+pub mod npy;
+mod planned;
+mod program;
+mod resolve;
+mod run;
+mod simulated;
+mod streamed;
+mod timed;
+
+pub use compare::{Difference, Tolerance, compare};
+pub use error::{ProgramError, RunError};
+pub use examples::{EXAMPLES, Example, ExampleError, example};
+pub use program::{LoadOptions, Program, ProgramTask};
+pub use run::{CopyTiming, Run, RunOptions, Timing};
+pub use simulated::machine_from_toml;

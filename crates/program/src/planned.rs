@@ -1,0 +1,239 @@
+//! Running a program as a plan: recorded, compiled, loaded, replayed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+use syncline_deps::trace::Place;
+use syncline_deps::{Arg, BufferId, ScopeKind, TaskId};
+use syncline_device::cpu::CpuOptions;
+use syncline_device::{Backend, Buffer, Device, DeviceRegistry, DeviceSpec};
+use syncline_kernels::nearest;
+use syncline_plan::{
+    BufferSpec, CompileOptions, CostModel, DeviceChoice, DeviceIndex, DeviceModel, ExecutionPlan,
+    LaneKind, Machine, OpKind, TaskGraph, TaskSpec,
+};
+use syncline_runtime::replay::{Bindings, LoadedPlan, OpTime, TaskBody};
+
+use crate::error::{ProgramError, RunError};
+use crate::program::Program;
+use crate::run::{CopyTiming, Run, RunOptions, Timing, read_back};
+
+impl Program {
+    /// Compiles the program for these devices and replays it; the fastest of the repeats counts.
+    ///
+    /// The first repeat runs a plan made from guessed costs, the others one made from those that it measured.
+    pub fn run_planned(&self, options: &RunOptions) -> Result<Run, RunError> {
+        let devices = open(&options.devices)?;
+        let machine = machine(&devices)?;
+        let graph = self.graph(&machine)?;
+        let mut costs = CostModel::default();
+        let mut best: Option<Run> = None;
+        let mut loaded: Option<LoadedPlan> = None;
+        for repeat in 0..options.repeats.max(1) {
+            if repeat < 2 {
+                loaded = Some(self.load_plan(&graph, &machine, &devices, &costs)?);
+            }
+            let plan = loaded.as_mut().expect("loaded in the first repeat");
+            let run = self.run_once(plan, &devices)?;
+            plan.observe(&mut costs);
+            if best.as_ref().is_none_or(|best| run.makespan_ns < best.makespan_ns) {
+                best = Some(run);
+            }
+        }
+        Ok(best.expect("at least one repeat"))
+    }
+
+    /// The program as a graph for `machine`: all its buffers are external, so that they can be read afterwards.
+    pub fn graph(&self, machine: &Machine) -> Result<TaskGraph, RunError> {
+        self.graph_with_costs(machine, |task| self.tasks()[task].cost_ns)
+    }
+
+    pub(crate) fn graph_with_costs(
+        &self,
+        machine: &Machine,
+        cost_ns: impl Fn(usize) -> u64,
+    ) -> Result<TaskGraph, RunError> {
+        let mut graph = TaskGraph::new();
+        let mut buffers: HashMap<BufferId, BufferId> = HashMap::new();
+        for (index, buffer) in self.trace().buffers.iter().enumerate() {
+            let place = Place::entry("buffers", index).member("device");
+            let home = buffer.extra.get("device").and_then(Value::as_str);
+            if let Some(home) = home {
+                find(machine, home, place)?;
+            }
+            let name = buffer.name.as_deref().unwrap_or("");
+            let spec = BufferSpec { home, ..BufferSpec::external(name, buffer.bytes) };
+            buffers.insert(buffer.id, graph.add_buffer(spec).map_err(refused)?);
+        }
+        let mut ids: HashMap<u64, TaskId> = HashMap::new();
+        let mut scope = ScopeKind::Auto;
+        for (index, (task, what)) in self.trace().tasks.iter().zip(self.tasks()).enumerate() {
+            match (scope, task.scope) {
+                (ScopeKind::Auto, ScopeKind::Manual) => graph.enter_scope(ScopeKind::Manual),
+                (ScopeKind::Manual, ScopeKind::Auto) => graph.leave_scope().map_err(refused)?,
+                _ => {}
+            }
+            scope = task.scope;
+            let place = Place::task(index, task.id).member("device");
+            let names: Vec<String> = what.devices.iter().map(DeviceSpec::to_string).collect();
+            names.iter().try_for_each(|name| find(machine, name, place).map(|_| ()))?;
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let args: Vec<Arg> = task
+                .args
+                .iter()
+                .map(|arg| Arg { buffer: buffers[&arg.arg.buffer], ..arg.arg })
+                .collect();
+            let deps: Vec<TaskId> = task.deps.iter().map(|dep| ids[dep]).collect();
+            let mut spec = TaskSpec::new(task.label(), &args)
+                .kernel(what.kernel.name())
+                .deps(&deps)
+                .cost_ns(cost_ns(index))
+                .priority(what.priority);
+            if !names.is_empty() {
+                spec.device = DeviceChoice::OneOf(&names);
+            }
+            ids.insert(task.id, graph.submit(&spec).map_err(refused)?);
+        }
+        Ok(graph)
+    }
+
+    fn load_plan(
+        &self,
+        graph: &TaskGraph,
+        machine: &Machine,
+        devices: &[Arc<dyn Device>],
+        costs: &CostModel,
+    ) -> Result<LoadedPlan, RunError> {
+        let options = CompileOptions::default().with_costs(costs);
+        let plan = ExecutionPlan::compile(graph, machine, &options).map_err(refused)?;
+        let body = |task: syncline_plan::TaskInfo<'_>, _| {
+            let what = &self.tasks()[task.index().index()];
+            TaskBody::kernel(&what.kernel, what.scalars.clone())
+        };
+        LoadedPlan::load(Arc::new(plan), devices, body).map_err(refused)
+    }
+
+    fn run_once(
+        &self,
+        loaded: &mut LoadedPlan,
+        devices: &[Arc<dyn Device>],
+    ) -> Result<Run, RunError> {
+        let plan = loaded.plan().clone();
+        let mut buffers: Vec<Buffer> = Vec::new();
+        let mut bindings = Bindings::new();
+        for (_, memory) in plan.bound_memories() {
+            let index = memory.buffer.0 as usize;
+            let buffer = devices[memory.device.index()].buffer(memory.bytes);
+            buffer.write(0, &self.initial_contents(index)?)?;
+            bindings = bindings.bind_id(memory.buffer, &buffer);
+            buffers.push(buffer);
+        }
+        loaded.bind(&bindings).map_err(refused)?.run_timed().map_err(|error| self.failed(error))?;
+        let times = loaded.times();
+        Ok(collect(&plan, &times, read_back(&buffers)?))
+    }
+
+    fn failed(&self, error: syncline_runtime::replay::RunError) -> RunError {
+        use syncline_runtime::replay::RunError as Replay;
+        match error {
+            Replay::Failed { task, index, cause } | Replay::Panicked { task, index, cause } => {
+                RunError::Task {
+                    id: self.trace().tasks[index.index()].id,
+                    name: task,
+                    message: cause,
+                }
+            }
+            other => refused(other),
+        }
+    }
+}
+
+pub(crate) fn refused(error: impl std::fmt::Display) -> RunError {
+    RunError::Plan(error.to_string())
+}
+
+fn find(machine: &Machine, name: &str, place: Place) -> Result<DeviceIndex, ProgramError> {
+    machine.find(name).ok_or_else(|| {
+        let known: Vec<&str> =
+            machine.devices().iter().map(|device| device.name.as_str()).collect();
+        ProgramError::UnknownDevice {
+            place,
+            name: name.to_owned(),
+            nearest: nearest(name, known.iter().copied()).map(str::to_owned),
+            known: known.join(", "),
+        }
+    })
+}
+
+/// Opens the devices; processors are shared out evenly among those of the CPU.
+fn open(specs: &[DeviceSpec]) -> Result<Vec<Arc<dyn Device>>, RunError> {
+    let cpus = specs.iter().filter(|spec| spec.backend == Backend::Cpu);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let lanes = (cores / cpus.clone().count().max(1)).max(1);
+    let options = cpus.map(|spec| CpuOptions::new(spec.index).compute_lanes(lanes)).collect();
+    let registry = DeviceRegistry::with_cpu_devices(options);
+    specs.iter().map(|&spec| registry.open(spec).map_err(RunError::from)).collect()
+}
+
+fn machine(devices: &[Arc<dyn Device>]) -> Result<Machine, RunError> {
+    let model = |device: &Arc<dyn Device>| {
+        let lanes = device.lanes().iter();
+        let compute = lanes.filter(|lane| lane.info().kind == syncline_device::LaneKind::Compute);
+        DeviceModel::new(device.spec().to_string(), compute.count() as u16)
+            .with_memory(device.info().memory_bytes)
+    };
+    Machine::new(devices.iter().map(model).collect()).map_err(refused)
+}
+
+/// What ran when: tasks in the order of the trace, and copies.
+pub(crate) fn collect(plan: &ExecutionPlan, times: &[OpTime], contents: Vec<Vec<u8>>) -> Run {
+    let mut timings = vec![Timing { lane: 0, start_ns: 0, end_ns: 0 }; plan.tasks().len()];
+    let mut copies = Vec::new();
+    for (at, lane) in plan.lanes().iter().enumerate() {
+        let ops = lane.first.index()..lane.first.index() + lane.count as usize;
+        for (op, time) in plan.ops()[ops.clone()].iter().zip(&times[ops]) {
+            let timing = Timing { lane: at, start_ns: time.start_ns, end_ns: time.end_ns };
+            match op.kind {
+                OpKind::Task(task) => timings[task.index()] = timing,
+                OpKind::Copy(copy) => {
+                    copies.push(copy_timing(plan, &plan.copies()[copy.index()], timing))
+                }
+            }
+        }
+    }
+    // A copy may come before the first task.
+    let all = || timings.iter().chain(copies.iter().map(|copy: &CopyTiming| &copy.timing));
+    let first_ns = all().map(|timing| timing.start_ns).min().unwrap_or(0);
+    let makespan_ns = all().map(|timing| timing.end_ns).max().unwrap_or(0) - first_ns;
+    for timing in timings.iter_mut().chain(copies.iter_mut().map(|copy| &mut copy.timing)) {
+        timing.start_ns -= first_ns;
+        timing.end_ns -= first_ns;
+    }
+    Run { contents, makespan_ns, timings, lanes: lane_names(plan), copies }
+}
+
+fn copy_timing(plan: &ExecutionPlan, copy: &syncline_plan::Copy, timing: Timing) -> CopyTiming {
+    let device = |memory: syncline_plan::MemoryIndex| {
+        &plan.machine().devices()[plan.memories()[memory.index()].device.index()].name
+    };
+    let route = format!("{} -> {}", device(copy.source), device(copy.target));
+    CopyTiming { timing, bytes: copy.bytes(), route }
+}
+
+/// `cpu:0/0`, `cpu:0/1`, `cpu:0/copy` and so on.
+fn lane_names(plan: &ExecutionPlan) -> Vec<String> {
+    let mut compute = vec![0; plan.machine().devices().len()];
+    let name = |lane: &syncline_plan::PlanLane| {
+        let device = lane.device.index();
+        let name = &plan.machine().devices()[device].name;
+        match lane.kind {
+            LaneKind::Copy => format!("{name}/copy"),
+            LaneKind::Compute => {
+                compute[device] += 1;
+                format!("{name}/{}", compute[device] - 1)
+            }
+        }
+    };
+    plan.lanes().iter().map(name).collect()
+}

@@ -1,0 +1,128 @@
+//! The program: a trace whose every part has been found and checked.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use syncline_deps::BufferId;
+use syncline_deps::capture::CaptureReader;
+use syncline_deps::trace::{Place, Trace};
+use syncline_device::{DeviceSpec, Kernel, Scalar};
+use syncline_kernels::{Library, nearest};
+
+use crate::error::ProgramError;
+use crate::initial::Initial;
+use crate::resolve;
+
+/// How a program is loaded.
+#[derive(Clone, Debug, Default)]
+pub struct LoadOptions {
+    /// The folder that relative paths in the program start from.
+    pub folder: PathBuf,
+    /// Whether kernels in shared objects that the program names are loaded: they can do anything.
+    pub trust_kernels: bool,
+}
+
+/// A trace that can be run.
+#[derive(Debug)]
+pub struct Program {
+    trace: Trace,
+    tasks: Vec<ProgramTask>,
+    initial: Vec<Initial>,
+    by_id: HashMap<BufferId, usize>,
+}
+
+/// What a task of a program runs.
+#[derive(Clone, Debug)]
+pub struct ProgramTask {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// Its scalars, in the order in which the body finds them.
+    pub scalars: Vec<Scalar>,
+    /// A first guess of how long it takes.
+    pub cost_ns: u64,
+    /// Of several that could start, the one with the highest priority does.
+    pub priority: i32,
+    /// How many blocks run side by side in a stream.
+    pub blocks: u32,
+    /// The devices that it may run on; any if empty.
+    pub devices: Vec<DeviceSpec>,
+}
+
+impl Program {
+    /// Reads the trace at `path` (JSON or a capture) and checks all of it.
+    pub fn load(path: &Path, trust_kernels: bool) -> Result<Self, ProgramError> {
+        let bytes = std::fs::read(path).map_err(|error| ProgramError::Output {
+            path: path.to_owned(),
+            message: error.to_string(),
+        })?;
+        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        Self::from_bytes(&bytes, &LoadOptions { folder, trust_kernels })
+    }
+
+    /// Reads a trace (JSON or a capture) and checks all of it.
+    pub fn from_bytes(bytes: &[u8], options: &LoadOptions) -> Result<Self, ProgramError> {
+        let trace = if CaptureReader::is_capture(bytes) {
+            CaptureReader::read(bytes)?.trace
+        } else {
+            Trace::from_json(bytes)?
+        };
+        Self::from_trace(trace, options)
+    }
+
+    /// Checks all of a trace.
+    pub fn from_trace(trace: Trace, options: &LoadOptions) -> Result<Self, ProgramError> {
+        trace.validate()?;
+        let mut library = Library::builtin();
+        resolve::user_kernels(&trace, options, &mut library)?;
+        let tasks = resolve::tasks(&trace, &library)?;
+        let initial = trace
+            .buffers
+            .iter()
+            .enumerate()
+            .map(|(index, buffer)| {
+                Initial::of(buffer, Place::entry("buffers", index), &options.folder)
+            })
+            .collect::<Result<_, _>>()?;
+        let by_id = trace.buffers.iter().enumerate().map(|(at, buffer)| (buffer.id, at)).collect();
+        Ok(Self { trace, tasks, initial, by_id })
+    }
+
+    /// The trace that was loaded.
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// What each task of the trace runs, in its order.
+    pub fn tasks(&self) -> &[ProgramTask] {
+        &self.tasks
+    }
+
+    /// What buffer number `buffer` of the trace holds before the first task.
+    pub fn initial_contents(&self, buffer: usize) -> Result<Vec<u8>, ProgramError> {
+        let place = Place::entry("buffers", buffer);
+        self.initial[buffer].contents(self.trace.buffers[buffer].bytes, place)
+    }
+
+    /// Position of the buffer with that id, which the trace's validation found.
+    pub(crate) fn buffer_index(&self, id: BufferId) -> usize {
+        self.by_id[&id]
+    }
+
+    /// Position of the buffer that is called `name`, or whose id it is.
+    pub fn buffer_named(&self, name: &str) -> Result<usize, ProgramError> {
+        let id = name.parse().ok().map(BufferId);
+        let found = self
+            .trace
+            .buffers
+            .iter()
+            .position(|buffer| buffer.name.as_deref() == Some(name))
+            .or_else(|| self.trace.buffers.iter().position(|buffer| Some(buffer.id) == id));
+        found.ok_or_else(|| {
+            let known = self.trace.buffers.iter().filter_map(|buffer| buffer.name.as_deref());
+            ProgramError::UnknownBuffer {
+                name: name.to_owned(),
+                nearest: nearest(name, known).map(str::to_owned),
+            }
+        })
+    }
+}

@@ -1,0 +1,178 @@
+//! Finding what the members of a trace name: kernels, scalars, devices.
+
+use serde_json::Value;
+use syncline_deps::trace::{Place, Trace, TraceTask};
+use syncline_deps::{Arg, Dtype};
+use syncline_device::{DeviceSpec, Scalar};
+use syncline_kernels::{Entry, Library, Parameter, Signature, load_shared_object};
+
+use crate::error::ProgramError;
+use crate::program::{LoadOptions, ProgramTask};
+
+/// Adds the kernels that the trace brings along to `library`.
+pub fn user_kernels(
+    trace: &Trace,
+    options: &LoadOptions,
+    library: &mut Library,
+) -> Result<(), ProgramError> {
+    let Some(kernels) = trace.extra.get("kernels") else { return Ok(()) };
+    let place = Place::ROOT.member("kernels");
+    let kernels = kernels.as_array().ok_or_else(|| shape(place, "a list of kernels", kernels))?;
+    for (index, kernel) in kernels.iter().enumerate() {
+        let place = Place::entry("kernels", index);
+        let entry = user_kernel(kernel, place, options)?;
+        library.add(entry).map_err(|source| ProgramError::Kernel { place, source })?;
+    }
+    Ok(())
+}
+
+fn user_kernel(kernel: &Value, place: Place, options: &LoadOptions) -> Result<Entry, ProgramError> {
+    let text = |name: &'static str| {
+        kernel
+            .get(name)
+            .map(|value| value.as_str().ok_or_else(|| shape(place.member(name), "a text", value)))
+    };
+    let name = text("name").ok_or_else(|| shape(place, "a member `name`", kernel))??;
+    let body = text("cpu").ok_or(ProgramError::NoBody { place })??;
+    let (file, symbol) = body.rsplit_once(':').ok_or_else(|| {
+        shape(place.member("cpu"), "a library and a function, `lib.so:name`", kernel)
+    })?;
+    let path = options.folder.join(file);
+    if !options.trust_kernels {
+        return Err(ProgramError::Untrusted { place, library: path.display().to_string() });
+    }
+    let parameters = user_parameters(kernel, place)?;
+    // A path without a folder would be looked for in the system's libraries.
+    let path = std::path::absolute(&path).unwrap_or(path);
+    // SAFETY: whoever set `trust_kernels` vouches for the interface and the conduct of the program's kernels.
+    let kernel = unsafe { load_shared_object(name, &path.to_string_lossy(), symbol) }
+        .map_err(|source| ProgramError::Kernel { place: place.member("cpu"), source })?;
+    let signature = Signature {
+        name: name.to_owned(),
+        about: "a kernel of the program",
+        parameters,
+        scalars: Vec::new(),
+        shapes: |_, _| Ok(()),
+        operations: |views| views.iter().map(|view| view.elements()).sum(),
+    };
+    Ok(Entry { signature, kernel })
+}
+
+fn user_parameters(kernel: &Value, place: Place) -> Result<Vec<Parameter>, ProgramError> {
+    let place = place.member("args");
+    let accesses = kernel.get("args").and_then(Value::as_array);
+    let accesses = accesses.ok_or_else(|| shape(place, "a list of accesses", kernel))?;
+    let parameter = |(index, access): (usize, &Value)| {
+        let place = place.element(index);
+        let access = access.as_str().ok_or_else(|| shape(place, "an access", access))?;
+        let access: syncline_deps::Access = access.parse().map_err(|source| {
+            ProgramError::Trace(syncline_deps::trace::TraceError::Access { place, source })
+        })?;
+        let (reads, writes) = (access.reads(), access.writes());
+        Ok(Parameter { name: "argument", reads, writes, dtypes: &Dtype::ALL })
+    };
+    accesses.iter().enumerate().map(parameter).collect()
+}
+
+/// What each task of the trace runs.
+pub fn tasks(trace: &Trace, library: &Library) -> Result<Vec<ProgramTask>, ProgramError> {
+    let one =
+        |(index, task): (usize, &TraceTask)| task_of(task, Place::task(index, task.id), library);
+    trace.tasks.iter().enumerate().map(one).collect()
+}
+
+fn task_of(task: &TraceTask, place: Place, library: &Library) -> Result<ProgramTask, ProgramError> {
+    let kernel = task.extra.get("kernel").ok_or(ProgramError::NoKernel { place })?;
+    let at = place.member("kernel");
+    let name = kernel.as_str().ok_or_else(|| shape(at, "the name of a kernel", kernel))?;
+    let entry = library.get(name).map_err(|source| ProgramError::Kernel { place: at, source })?;
+    let scalars = scalars_of(task, place, &entry.signature)?;
+    let args: Vec<Arg> = task.args.iter().map(|arg| arg.arg).collect();
+    let checked = entry.signature.check(&args, &scalars);
+    checked.map_err(|source| ProgramError::Kernel { place, source })?;
+    let views: Vec<_> = args.iter().map(|arg| arg.view).collect();
+    Ok(ProgramTask {
+        kernel: entry.kernel.clone(),
+        scalars,
+        cost_ns: guessed_ns((entry.signature.operations)(&views), &args),
+        priority: whole(task, place, "priority", i64::from(i32::MIN)..=i64::from(i32::MAX), 0)?
+            as i32,
+        blocks: whole(task, place, "blocks", 1..=i64::from(u32::MAX), 1)? as u32,
+        devices: devices_of(task, place)?,
+    })
+}
+
+/// Eight operations and eight bytes a nanosecond: the order of magnitude of one core, until it is measured.
+fn guessed_ns(operations: u64, args: &[Arg]) -> u64 {
+    let bytes: u64 = args.iter().map(|arg| arg.view.bytes()).sum();
+    100 + operations / 8 + bytes / 8
+}
+
+fn scalars_of(
+    task: &TraceTask,
+    place: Place,
+    signature: &Signature,
+) -> Result<Vec<Scalar>, ProgramError> {
+    let place = place.member("scalars");
+    let refused = |source| ProgramError::Kernel { place, source };
+    match task.extra.get("scalars") {
+        None | Some(Value::Null) => signature.scalars([]).map_err(refused),
+        // A kernel of the program itself has no names for its scalars: it takes a list.
+        Some(Value::Array(values)) if signature.scalars.is_empty() => {
+            values.iter().map(|value| scalar(place, value)).collect()
+        }
+        Some(Value::Object(values)) => {
+            let named: Vec<(&str, Scalar)> = values
+                .iter()
+                .map(|(name, value)| Ok((name.as_str(), scalar(place, value)?)))
+                .collect::<Result<_, ProgramError>>()?;
+            signature.scalars(named).map_err(refused)
+        }
+        Some(other) => Err(shape(place, "an object of numbers by name", other)),
+    }
+}
+
+fn scalar(place: Place, value: &Value) -> Result<Scalar, ProgramError> {
+    let integer = || value.as_i64().map(Scalar::I64);
+    let float = || value.as_f64().map(Scalar::F64);
+    value
+        .as_bool()
+        .map(Scalar::Bool)
+        .or_else(integer)
+        .or_else(float)
+        .ok_or_else(|| shape(place, "a number or a truth value", value))
+}
+
+fn devices_of(task: &TraceTask, place: Place) -> Result<Vec<DeviceSpec>, ProgramError> {
+    let place = place.member("device");
+    let one = |value: &Value| -> Result<DeviceSpec, ProgramError> {
+        let text = value.as_str().ok_or_else(|| shape(place, "a device such as `cpu:0`", value))?;
+        text.parse().map_err(|_| shape(place, "a device such as `cpu:0` or `vulkan:0`", value))
+    };
+    match &task.device {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(list)) => list.iter().map(one).collect(),
+        Some(value) => Ok(vec![one(value)?]),
+    }
+}
+
+fn whole(
+    task: &TraceTask,
+    place: Place,
+    member: &'static str,
+    range: std::ops::RangeInclusive<i64>,
+    default: i64,
+) -> Result<i64, ProgramError> {
+    let Some(value) = task.extra.get(member) else { return Ok(default) };
+    let fits = value.as_i64().filter(|number| range.contains(number));
+    fits.ok_or_else(|| shape(place.member(member), "a whole number in range", value))
+}
+
+fn shape(place: Place, expected: &'static str, found: &Value) -> ProgramError {
+    let mut found = found.to_string();
+    if let Some((end, _)) = found.char_indices().nth(60) {
+        found.truncate(end);
+        found.push_str("...");
+    }
+    ProgramError::Shape { place, expected, found }
+}

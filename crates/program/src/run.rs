@@ -1,0 +1,136 @@
+//! Running a program one task after the other: the answer that every other way must give.
+
+use std::sync::Arc;
+
+use syncline_deps::trace::{Lane, Trace};
+use syncline_device::cpu::{CpuDevice, CpuOptions};
+use syncline_device::{Batch, Buffer, Command, Deadline, Device, DeviceSpec, KernelArg, LaneKind};
+
+use crate::error::RunError;
+use crate::program::Program;
+use crate::timed::Clock;
+
+/// What a run left behind.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The contents of every buffer of the trace, in its order.
+    pub contents: Vec<Vec<u8>>,
+    /// From the start of the first task to the end of the last.
+    pub makespan_ns: u64,
+    /// When and where every task ran, in the order of the trace.
+    pub timings: Vec<Timing>,
+    /// The lanes that timings refer to, by name.
+    pub lanes: Vec<String>,
+    /// What was copied between devices.
+    pub copies: Vec<CopyTiming>,
+}
+
+/// When and where bytes were copied from one device to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyTiming {
+    /// When and where it ran.
+    pub timing: Timing,
+    /// How many bytes.
+    pub bytes: u64,
+    /// From where to where, such as `cpu:0 -> cpu:1`.
+    pub route: String,
+}
+
+/// How a program is run.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// The devices to use.
+    pub devices: Vec<DeviceSpec>,
+    /// How often to run; the fastest run is reported.
+    pub repeats: u32,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self { devices: vec![DeviceSpec::CPU], repeats: 1 }
+    }
+}
+
+/// When and where a task ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Position in [`Run::lanes`].
+    pub lane: usize,
+    /// From the start of the first task.
+    pub start_ns: u64,
+    /// From the start of the first task.
+    pub end_ns: u64,
+}
+
+impl Program {
+    /// Runs the tasks in the order of the trace, each after the one before, on one lane.
+    pub fn run_serially(&self) -> Result<Run, RunError> {
+        let device = CpuDevice::open(CpuOptions::new(0).compute_lanes(1))?;
+        let buffers = self.filled_buffers(&device)?;
+        let clock = Clock::start(self.tasks().len());
+        let lane = device.lane(LaneKind::Compute);
+        for (index, (task, what)) in self.trace().tasks.iter().zip(self.tasks()).enumerate() {
+            let args = task
+                .args
+                .iter()
+                .map(|arg| {
+                    let buffer = &buffers[self.buffer_index(arg.arg.buffer)];
+                    Ok(KernelArg::new(arg.arg.access, buffer.view(arg.arg.view)?))
+                })
+                .collect::<Result<Vec<_>, RunError>>()?;
+            let kernel = clock.wrap(&what.kernel, index);
+            let command = Command::dispatch(&kernel, args, what.scalars.clone());
+            lane.submit(Batch::from(command).task(format!("{} {}", task.id, task.label())))?;
+        }
+        lane.synchronize(Deadline::NEVER)?;
+        let lanes = vec![lane.info().name.to_string()];
+        Ok(Run::new(read_back(&buffers)?, lanes, clock.timings(|_| 0)))
+    }
+
+    /// A buffer on `device` for each of the trace's, with its initial contents.
+    pub(crate) fn filled_buffers(&self, device: &Arc<dyn Device>) -> Result<Vec<Buffer>, RunError> {
+        let one = |index: usize| {
+            let buffer = device.buffer(self.trace().buffers[index].bytes);
+            buffer.write(0, &self.initial_contents(index)?)?;
+            Ok(buffer)
+        };
+        (0..self.trace().buffers.len()).map(one).collect()
+    }
+}
+
+impl Program {
+    /// The program's trace with the times and lanes of `run`: what reports and comparisons are made from.
+    pub fn timed_trace(&self, run: &Run) -> Trace {
+        let mut trace = self.trace().clone();
+        for (task, timing) in trace.tasks.iter_mut().zip(&run.timings) {
+            task.start_ns = Some(timing.start_ns);
+            task.end_ns = Some(timing.end_ns);
+            task.lane = Some(Lane::Name(run.lanes[timing.lane].as_str().into()));
+        }
+        trace
+    }
+}
+
+impl Run {
+    /// A run whose tasks ran at `times`, with the contents read back.
+    pub(crate) fn new(
+        contents: Vec<Vec<u8>>,
+        lanes: Vec<String>,
+        times: impl IntoIterator<Item = Timing>,
+    ) -> Self {
+        let mut timings: Vec<Timing> = times.into_iter().collect();
+        let first_ns = timings.iter().map(|timing| timing.start_ns).min().unwrap_or(0);
+        for timing in &mut timings {
+            timing.start_ns -= first_ns;
+            timing.end_ns -= first_ns;
+        }
+        let makespan_ns = timings.iter().map(|timing| timing.end_ns).max().unwrap_or(0);
+        Self { contents, makespan_ns, timings, lanes, copies: Vec::new() }
+    }
+}
+
+/// The contents of all buffers.
+pub(crate) fn read_back(buffers: &[Buffer]) -> Result<Vec<Vec<u8>>, RunError> {
+    let all = |buffer: &Buffer| buffer.read::<u8>(0, buffer.bytes() as usize);
+    buffers.iter().map(all).collect::<Result<_, _>>().map_err(RunError::from)
+}

@@ -1,0 +1,119 @@
+//! Running a program as a stream: submitted task by task while earlier ones run.
+
+use std::collections::HashMap;
+
+use syncline_deps::ScopeKind;
+use syncline_device::{Backend, DeviceSpec};
+use syncline_runtime::stream::{
+    Stream, StreamBuffer, StreamError, StreamOptions, Task, TaskHandle,
+};
+
+use crate::error::RunError;
+use crate::program::Program;
+use crate::run::{Run, RunOptions, Timing};
+use crate::timed::Clock;
+
+impl Program {
+    /// Submits the tasks in the order of the trace to a stream; the fastest of the repeats counts.
+    pub fn run_streamed(&self, options: &RunOptions) -> Result<Run, RunError> {
+        let foreign = options.devices.iter().find(|spec| spec.backend != Backend::Cpu);
+        if options.devices.len() != 1 || foreign.is_some() {
+            let names: Vec<_> = options.devices.iter().map(DeviceSpec::to_string).collect();
+            return Err(RunError::Start(format!(
+                "a stream runs on one CPU device, not on {}; `--mode plan` uses several",
+                names.join(", ")
+            )));
+        }
+        // Tasks of a manual scope may race, if the program is wrong. A plan is proven free of races before it runs;
+        // a stream cannot be.
+        if let Some(task) = self.trace().tasks.iter().find(|task| task.scope == ScopeKind::Manual) {
+            let id = task.id;
+            return Err(RunError::Start(format!(
+                "task {id} is in a manual scope, which a stream cannot prove to be free of races; \
+                 `--mode plan` can"
+            )));
+        }
+        let mut best: Option<Run> = None;
+        for _ in 0..options.repeats.max(1) {
+            let run = self.stream_once()?;
+            if best.as_ref().is_none_or(|best| run.makespan_ns < best.makespan_ns) {
+                best = Some(run);
+            }
+        }
+        Ok(best.expect("at least one repeat"))
+    }
+
+    fn stream_once(&self) -> Result<Run, RunError> {
+        let stream = Stream::new(StreamOptions::default()).map_err(start)?;
+        let mut buffers: Vec<StreamBuffer> = Vec::new();
+        for index in 0..self.trace().buffers.len() {
+            let contents = self.initial_contents(index)?;
+            buffers.push(stream.buffer_of(&contents).map_err(start)?);
+        }
+        let clock = Clock::start(self.tasks().len());
+        let submitted = self.submit_all(&stream, &buffers, &clock);
+        let waited = stream.wait_all();
+        submitted?;
+        waited.map_err(start)?;
+        let mut contents = Vec::new();
+        for buffer in &buffers {
+            let read = stream.read(buffer).map_err(start)?;
+            contents.push(read.as_slice::<u8>().map_err(start)?.to_vec());
+        }
+        let (timings, lanes) = lanes_by_time(clock.timings(|_| 0));
+        Ok(Run::new(contents, lanes, timings))
+    }
+
+    fn submit_all(
+        &self,
+        stream: &Stream,
+        buffers: &[StreamBuffer],
+        clock: &Clock,
+    ) -> Result<(), RunError> {
+        let mut handles: HashMap<u64, TaskHandle> = HashMap::new();
+        for (index, (task, what)) in self.trace().tasks.iter().zip(self.tasks()).enumerate() {
+            let mut one = Task::new(task.label().to_owned()).priority(what.priority);
+            for arg in &task.args {
+                let buffer = &buffers[self.buffer_index(arg.arg.buffer)];
+                one = one.arg(as_existing(arg.arg.access), buffer, arg.arg.view);
+            }
+            for dep in &task.deps {
+                one = one.after(&handles[dep]);
+            }
+            one = one.kernel(&clock.wrap(&what.kernel, index), &what.scalars);
+            let submitted = stream.submit(one);
+            handles.insert(task.id, submitted.map_err(start)?);
+        }
+        Ok(())
+    }
+}
+
+fn start(error: StreamError) -> RunError {
+    RunError::Start(error.to_string())
+}
+
+/// The program's buffers exist from the start, so that a first use creates nothing.
+fn as_existing(access: syncline_deps::Access) -> syncline_deps::Access {
+    match access {
+        syncline_deps::Access::Output => syncline_deps::Access::OutputExisting,
+        other => other,
+    }
+}
+
+/// Which worker ran a task is the stream's affair: tasks are shown on as few lanes as their times allow.
+fn lanes_by_time(mut timings: Vec<Timing>) -> (Vec<Timing>, Vec<String>) {
+    let mut order: Vec<usize> = (0..timings.len()).collect();
+    order.sort_by_key(|&task| (timings[task].start_ns, timings[task].end_ns));
+    let mut free_at: Vec<u64> = Vec::new();
+    for task in order {
+        let Timing { start_ns, end_ns, .. } = timings[task];
+        let lane = free_at.iter().position(|&free| free <= start_ns).unwrap_or_else(|| {
+            free_at.push(0);
+            free_at.len() - 1
+        });
+        free_at[lane] = end_ns;
+        timings[task].lane = lane;
+    }
+    let names = (0..free_at.len().max(1)).map(|lane| format!("stream/{lane}")).collect();
+    (timings, names)
+}

@@ -1,0 +1,11 @@
+//! Tests of programs.
+//!
+//! - `examples`: every ready program against an answer computed another way
+//! - `ways`: plans and streams against the serial run, bit for bit
+//! - `refusals`: programs that must be refused before anything runs, with the place in the file
+//! - `files`: arrays in files, initial contents
+
+mod examples;
+mod files;
+mod refusals;
+mod ways;
