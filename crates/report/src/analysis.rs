@@ -1,0 +1,67 @@
+//! Everything that is found out about one run.
+
+use crate::compare::Comparison;
+use crate::gaps::{Gap, gaps};
+use crate::graph::Graph;
+use crate::layout::Layout;
+use crate::memory::{Place, places};
+use crate::path::CriticalPath;
+use crate::reduce::{Redundant, redundant};
+use crate::summary::Summary;
+use crate::whatif::{Scenario, scenarios};
+use crate::{ReportError, Run};
+
+/// What a report says about a run.
+///
+/// ```
+/// use syncline_report::{Analysis, Lane, Op, OpKind, Run, StepKind, Timing};
+///
+/// let mut run = Run::new("one kernel");
+/// run.lanes.push(Lane::new("worker 0", "cpu"));
+/// let timing = Timing { lane: 0, start_ns: 1_000, end_ns: 3_000 };
+/// run.ops.push(Op { timing: Some(timing), ..Op::new(0, "scale", OpKind::Compute) });
+/// let analysis = Analysis::of(&run)?;
+/// assert_eq!(analysis.path.time_ns(StepKind::Compute), 2_000);
+/// assert_eq!(analysis.summary.lanes[0].busy_ns, 2_000);
+/// # Ok::<(), syncline_report::ReportError>(())
+/// ```
+#[derive(Debug)]
+pub struct Analysis {
+    /// Edges and lanes by op.
+    pub graph: Graph,
+    /// Edges that others imply.
+    pub redundant: Redundant,
+    /// What determined the run's length.
+    pub path: CriticalPath,
+    /// When and why lanes stood idle.
+    pub gaps: Vec<Gap>,
+    /// What would shorten the run, the best first.
+    pub scenarios: Vec<Scenario>,
+    /// Memory by device or arena.
+    pub places: Vec<Place>,
+    /// The numbers.
+    pub summary: Summary,
+}
+
+impl Analysis {
+    /// Analyses `run`.
+    pub fn of(run: &Run) -> Result<Self, ReportError> {
+        let graph = Graph::new(run)?;
+        let path = CriticalPath::of(run, &graph);
+        let gaps = gaps(run, &graph);
+        let scenarios = scenarios(run, &graph, &path);
+        let summary = Summary::of(run, &graph, &path, &gaps, &scenarios);
+        let redundant = redundant(run, &graph);
+        Ok(Self { redundant, path, gaps, scenarios, places: places(run), summary, graph })
+    }
+
+    /// Where the graph's ops are drawn.
+    pub fn layout(&self, run: &Run) -> Layout {
+        Layout::of(run, &self.graph, &self.redundant)
+    }
+
+    /// What changed from `before` to `after`.
+    pub fn compare(before: &Run, after: &Run) -> Comparison {
+        Comparison::of(before, after)
+    }
+}

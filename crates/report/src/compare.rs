@@ -1,0 +1,131 @@
+//! Two runs side by side: what got slower, by kernel and by task.
+
+use std::collections::HashMap;
+
+use crate::{OpKind, Run};
+
+/// Tasks are listed by how much they changed, this many at most.
+const TASKS_MAX: usize = 200;
+
+/// All ops of one name in both runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelChange {
+    /// The name.
+    pub name: String,
+    /// How many ops had it, before and after.
+    pub count: [u64; 2],
+    /// Their time together, before and after.
+    pub total_ns: [u64; 2],
+}
+
+/// One op that both runs have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskChange {
+    /// Its position in either run.
+    pub op: [u32; 2],
+    /// How long it took, before and after.
+    pub duration_ns: [u64; 2],
+}
+
+/// What changed from one run to another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Comparison {
+    /// By name, what lost most time first.
+    pub kernels: Vec<KernelChange>,
+    /// Those that changed most, what lost most time first.
+    pub tasks: Vec<TaskChange>,
+    /// Ops that both runs have.
+    pub matched: u64,
+    /// Ops that only one run has, before and after.
+    pub unmatched: [u64; 2],
+}
+
+impl Comparison {
+    /// Compares `before` with `after`. An op is the same in both if task id, name and kind are; where ids were
+    /// given out anew, the n-th op of a name stands for the n-th.
+    pub fn of(before: &Run, after: &Run) -> Self {
+        let pairs = pairs(before, after);
+        let matched = pairs.len() as u64;
+        let unmatched = [before, after].map(|run| run.ops.len() as u64 - matched);
+        Self {
+            kernels: kernels(before, after),
+            tasks: tasks(before, after, pairs),
+            matched,
+            unmatched,
+        }
+    }
+}
+
+fn duration_ns(run: &Run, op: u32) -> u64 {
+    run.ops[op as usize].timing.map_or(0, |timing| timing.end_ns - timing.start_ns)
+}
+
+fn kernels(before: &Run, after: &Run) -> Vec<KernelChange> {
+    let mut by_name: HashMap<&str, KernelChange> = HashMap::new();
+    for (side, run) in [before, after].into_iter().enumerate() {
+        for (position, op) in (0u32..).zip(&run.ops) {
+            let change = by_name.entry(&op.name).or_insert_with(|| KernelChange {
+                name: op.name.clone(),
+                count: [0; 2],
+                total_ns: [0; 2],
+            });
+            change.count[side] += 1;
+            change.total_ns[side] =
+                change.total_ns[side].saturating_add(duration_ns(run, position));
+        }
+    }
+    let mut changes: Vec<KernelChange> = by_name.into_values().collect();
+    changes.sort_by(|a, b| {
+        let gain = |one: &KernelChange| i128::from(one.total_ns[0]) - i128::from(one.total_ns[1]);
+        gain(a).cmp(&gain(b)).then_with(|| a.name.cmp(&b.name))
+    });
+    changes
+}
+
+/// Ids decide if most ops agree by them, otherwise the order within a name does.
+fn pairs(before: &Run, after: &Run) -> Vec<[u32; 2]> {
+    let by_id = pair_up(before, after, |op, _| op);
+    if by_id.len() * 2 >= before.ops.len().min(after.ops.len()) {
+        return by_id;
+    }
+    pair_up(before, after, |_, seen| seen)
+}
+
+fn pair_up(before: &Run, after: &Run, key: impl Fn(u64, u64) -> u64) -> Vec<[u32; 2]> {
+    type Key<'a> = (u64, &'a str, OpKind, u64);
+    fn keys<'a>(run: &'a Run, key: &impl Fn(u64, u64) -> u64) -> Vec<Key<'a>> {
+        let mut of_name: HashMap<(&str, OpKind), u64> = HashMap::new();
+        let mut of_key: HashMap<(u64, &str, OpKind), u64> = HashMap::new();
+        run.ops
+            .iter()
+            .map(|op| {
+                let seen = of_name.entry((&op.name, op.kind)).or_default();
+                let key = key(op.task, *seen);
+                *seen += 1;
+                // Several ops of one task and name are blocks: the n-th is the n-th.
+                let block = of_key.entry((key, &op.name, op.kind)).or_default();
+                *block += 1;
+                (key, &*op.name, op.kind, *block)
+            })
+            .collect()
+    }
+    let there: HashMap<Key, u32> = keys(before, &key).into_iter().zip(0u32..).collect();
+    let here = keys(after, &key).into_iter().zip(0u32..);
+    here.filter_map(|(key, op)| there.get(&key).map(|&other| [other, op])).collect()
+}
+
+fn tasks(before: &Run, after: &Run, pairs: Vec<[u32; 2]>) -> Vec<TaskChange> {
+    let mut changes: Vec<TaskChange> = pairs
+        .into_iter()
+        .map(|op| {
+            let duration_ns = [duration_ns(before, op[0]), duration_ns(after, op[1])];
+            TaskChange { op, duration_ns }
+        })
+        .filter(|change| change.duration_ns[0] != change.duration_ns[1])
+        .collect();
+    let gain = |one: &TaskChange| i128::from(one.duration_ns[0]) - i128::from(one.duration_ns[1]);
+    changes.sort_by_key(|one| std::cmp::Reverse(gain(one).abs()));
+    changes.truncate(TASKS_MAX);
+    changes.sort_by_key(gain);
+    changes
+}

@@ -1,0 +1,53 @@
+//! A run as one self-contained HTML page: graph, swimlane, critical path, memory and the numbers.
+//!
+//! A [`Run`] says what ran where and when, and what waited for what. [`render`] turns one run, or two to compare,
+//! into a page that needs no network. The analyses behind the page (critical path, gaps, what-if, memory) can be
+//! used on their own, through [`Analysis`].
+//!
+//! This crate must never know how a run was made: it takes times and edges as they are given.
+//!
+//! ```
+//! use syncline_report::{Lane, Op, OpKind, Run, Timing, render};
+//!
+//! let mut run = Run::new("two kernels");
+//! run.lanes.push(Lane::new("worker 0", "cpu"));
+//! for (task, name) in ["load", "scale"].into_iter().enumerate() {
+//!     let start_ns = 100 * task as u64;
+//!     let timing = Timing { lane: 0, start_ns, end_ns: start_ns + 80 };
+//!     run.ops.push(Op { timing: Some(timing), ..Op::new(task as u64, name, OpKind::Compute) });
+//! }
+//! let page = render(&[run])?;
+//! assert!(page.starts_with("<!doctype html>"));
+//! # Ok::<(), syncline_report::ReportError>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod analysis;
+mod compare;
+mod embed;
+mod from_trace;
+mod gaps;
+mod graph;
+mod layout;
+mod memory;
+mod page;
+mod path;
+mod reduce;
+mod run;
+mod summary;
+mod walk;
+mod whatif;
+
+pub use analysis::Analysis;
+pub use compare::{Comparison, KernelChange, TaskChange};
+pub use gaps::{Gap, GapCause};
+pub use graph::Graph;
+pub use layout::Layout;
+pub use memory::Place;
+pub use page::render;
+pub use path::{CriticalPath, Step, StepKind};
+pub use reduce::Redundant;
+pub use run::{Allocation, Lane, Op, OpKind, ReportError, Run, RunEdge, Timing};
+pub use summary::{Kernel, LaneUse, Summary};
+pub use walk::Link;
+pub use whatif::{Change, Scenario};

@@ -1,0 +1,63 @@
+// Two runs: what got slower, by kernel and by task.
+(() => {
+  const { el } = Report;
+
+  // Less than half a percent is no news.
+  const colour = (before, after) => (Math.abs(after - before) < before * 0.005 ? "faint" : after > before ? "worse" : "better");
+  const change = (before, after) => {
+    const sign = after >= before ? "+" : "\u2212";
+    const text = before > 0 ? `${sign}${Math.abs((100 * (after - before)) / before).toFixed(1)}%` : "new";
+    return el("span", { class: colour(before, after) }, after === before ? "=" : text);
+  };
+  const difference = (before, after) => el("span", { class: colour(before, after) },
+    after === before ? "=" : `${after > before ? "+" : ""}${Report.time(after - before)}`);
+
+  class CompareView {
+    constructor(runs, compare) { Object.assign(this, { runs, compare }); }
+
+    element() {
+      const [before, after] = this.runs, { kernels, tasks, matched, unmatched } = this.compare;
+      const kernelCard = el("div", { class: "card" }), taskCard = el("div", { class: "card" });
+      Report.paged(kernelCard, kernels, (items) => Report.table("Change by kernel", [
+        ["Name", ([name]) => name],
+        ["Count before", ([, count]) => Report.count(count[0]), true], ["after", ([, count]) => Report.count(count[1]), true],
+        ["Time before", ([, , ns]) => Report.time(ns[0]), true], ["after", ([, , ns]) => Report.time(ns[1]), true],
+        ["Change", ([, , ns]) => difference(ns[0], ns[1]), true], ["", ([, , ns]) => change(ns[0], ns[1]), true],
+      ], items), 40);
+      Report.paged(taskCard, tasks, (items) => Report.table("Change by task", [
+        ["Task", ([ops]) => el("button", { class: "link", type: "button" }, Report.dot(Report.opColour(after, ops[1])), after.label(ops[1]))],
+        ["Before", ([, ns]) => Report.time(ns[0]), true], ["After", ([, ns]) => Report.time(ns[1]), true],
+        ["Change", ([, ns]) => difference(ns[0], ns[1]), true], ["", ([, ns]) => change(ns[0], ns[1]), true],
+      ], items, ([ops]) => { Report.app.useRun(1); Report.app.select(ops[1]); }), 50);
+      const missing = unmatched[0] + unmatched[1];
+      return el("div", { class: "view" },
+        el("p", { class: "lead" }, this.verdict(before, after)),
+        this.numbers(before, after),
+        el("section", {}, el("h2", {}, "By kernel"), el("p", { class: "note" }, "All tasks of a name together, what lost most time first."), kernelCard),
+        el("section", {}, el("h2", {}, "By task"),
+          el("p", { class: "note" }, `${Report.plural(matched, "task")} in both${missing ? `, ${Report.count(unmatched[0])} only before, ${Report.count(unmatched[1])} only after` : ""}. Those that changed most are listed, what lost most time first.`),
+          tasks.length ? taskCard : el("p", { class: "faint" }, "No task took longer or shorter.")));
+    }
+
+    verdict(before, after) {
+      if (!before.timed || !after.timed) return "One of the two has no timings: only the tasks can be compared.";
+      const worst = this.compare.kernels[0];
+      const same = after.makespan === before.makespan;
+      const text = [`“${after.title}” took ${Report.time(after.makespan)}, “${before.title}” ${Report.time(before.makespan)}: `,
+        same ? "no difference" : `${Report.percent(Math.abs(after.makespan - before.makespan), before.makespan)} ${after.makespan > before.makespan ? "slower" : "faster"}`, "."];
+      if (worst && worst[2][1] > worst[2][0]) text.push(" Most time was lost in ", el("code", {}, worst[0]), `: ${Report.time(worst[2][1] - worst[2][0])}.`);
+      return text;
+    }
+
+    numbers(before, after) {
+      const stalls = (run) => run.path.kind.reduce((sum, kind, step) => sum + (kind === 2 ? run.path.length[step] : 0), 0);
+      const peak = (run) => run.places.reduce((most, place) => Math.max(most, place.peak), 0);
+      const entries = [["Time", before.makespan, after.makespan, Report.time], ["Work", before.work, after.work, Report.time],
+        ["Path: stalls", stalls(before), stalls(after), Report.time], ["Peak memory", peak(before), peak(after), Report.bytes]];
+      return el("dl", { class: "numbers" }, entries.map(([name, was, is, format]) => el("div", {}, el("dt", {}, name),
+        el("dd", {}, format(is), " ", el("small", {}, `before ${format(was)}, `, change(was, is))))));
+    }
+  }
+
+  Report.CompareView = CompareView;
+})();

@@ -1,0 +1,103 @@
+//! The critical path: what the run's time consisted of, from the first start to the last end.
+//!
+//! It is found backwards from the op that ended last. Before each op comes what ended last of all that it followed:
+//! an op that it waited for, or the one before it on its lane. Time between the two is a stall.
+
+use crate::graph::Graph;
+use crate::walk::{Link, WalkPiece, Walker};
+use crate::{OpKind, Run};
+
+/// What happened in one piece of the critical path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepKind {
+    /// A kernel ran.
+    Compute,
+    /// Bytes moved.
+    Copy,
+    /// The op could have started, and had not: waking, launching, submitting.
+    Stall,
+}
+
+/// One piece of the critical path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// What happened.
+    pub kind: StepKind,
+    /// Position of the op that ran, or that the stall came before.
+    pub op: u32,
+    /// How the op depends on the step's predecessor in time; `None` for the first op, and for stalls.
+    pub link: Option<Link>,
+    /// Its beginning.
+    pub start_ns: u64,
+    /// Its end, where the next step begins.
+    pub end_ns: u64,
+}
+
+impl Step {
+    /// How long it took.
+    pub fn duration_ns(&self) -> u64 {
+        self.end_ns - self.start_ns
+    }
+}
+
+/// The steps that determined how long a run took, from early to late, without gap or overlap.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CriticalPath {
+    /// The steps. Steps without duration are kept: they belong to the chain.
+    pub steps: Vec<Step>,
+}
+
+impl CriticalPath {
+    /// The critical path of `run`; empty if nothing was timed.
+    pub fn of(run: &Run, graph: &Graph) -> Self {
+        let timed = |op: &u32| run.ops[*op as usize].timing;
+        let last = (0..run.ops.len() as u32)
+            .filter(|op| timed(op).is_some())
+            .max_by_key(|op| timed(op).map(|timing| timing.end_ns));
+        let (Some(last), Some((from_ns, _))) = (last, run.span_ns()) else {
+            return Self::default();
+        };
+        let mut steps: Vec<Step> = Vec::new();
+        Walker::new(run, graph).ending_with(last, from_ns, |piece| steps.push(step(run, piece)));
+        steps.reverse();
+        shift_links(&mut steps);
+        Self { steps }
+    }
+
+    /// Time spent in steps of `kind`.
+    pub fn time_ns(&self, kind: StepKind) -> u64 {
+        self.steps.iter().filter(|step| step.kind == kind).map(Step::duration_ns).sum()
+    }
+
+    /// First start to last end.
+    pub fn makespan_ns(&self) -> u64 {
+        match (self.steps.first(), self.steps.last()) {
+            (Some(first), Some(last)) => last.end_ns - first.start_ns,
+            _ => 0,
+        }
+    }
+}
+
+fn step(run: &Run, piece: WalkPiece) -> Step {
+    match piece {
+        WalkPiece::Ran { op, link, start_ns, end_ns } => {
+            let kind = match run.ops[op as usize].kind {
+                OpKind::Compute => StepKind::Compute,
+                OpKind::Copy => StepKind::Copy,
+            };
+            Step { kind, op, link, start_ns, end_ns }
+        }
+        WalkPiece::Idle { before: op, start_ns, end_ns }
+        | WalkPiece::Unknown { before: op, start_ns, end_ns } => {
+            Step { kind: StepKind::Stall, op, link: None, start_ns, end_ns }
+        }
+    }
+}
+
+/// A walk says of an earlier op how the later one depends on it; a reader of the list wants it at the later one.
+fn shift_links(steps: &mut [Step]) {
+    let mut link = None;
+    for step in steps.iter_mut().filter(|step| step.kind != StepKind::Stall) {
+        link = std::mem::replace(&mut step.link, link);
+    }
+}

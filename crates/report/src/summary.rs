@@ -1,0 +1,156 @@
+//! The numbers of a run: how long, how busy, how much moved, and what limited it.
+
+use std::collections::HashMap;
+
+use crate::gaps::{Gap, GapCause};
+use crate::graph::Graph;
+use crate::path::{CriticalPath, StepKind};
+use crate::whatif::{Change, Scenario};
+use crate::{OpKind, Run};
+
+/// All ops of one name together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// The name.
+    pub name: String,
+    /// Whether it computes or moves.
+    pub kind: OpKind,
+    /// How many ops have it.
+    pub count: u64,
+    /// Their time together.
+    pub total_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+    /// Their time on the critical path.
+    pub path_ns: u64,
+    /// Bytes that they moved.
+    pub bytes: u64,
+}
+
+/// One lane's share of the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneUse {
+    /// Number of ops.
+    pub ops: u64,
+    /// Time with an op running.
+    pub busy_ns: u64,
+    /// Idle time by cause, in the order of [`GapCause::ALL`].
+    pub idle_ns: [u64; 5],
+}
+
+/// The numbers of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// First start to last end; zero if nothing was timed.
+    pub makespan_ns: u64,
+    /// Time of all ops together.
+    pub work_ns: u64,
+    /// By name, the longest first.
+    pub kernels: Vec<Kernel>,
+    /// By lane.
+    pub lanes: Vec<LaneUse>,
+    /// One line: what limited the run.
+    pub limit: String,
+}
+
+impl Summary {
+    /// Adds up what the analyses found.
+    pub fn of(
+        run: &Run,
+        graph: &Graph,
+        path: &CriticalPath,
+        gaps: &[Gap],
+        scenarios: &[Scenario],
+    ) -> Self {
+        let makespan_ns = path.makespan_ns();
+        let kernels = kernels(run, path);
+        let work_ns = kernels.iter().fold(0u64, |sum, one| sum.saturating_add(one.total_ns));
+        let lanes = lanes(graph, gaps, makespan_ns);
+        let limit = limit(run, path, &kernels, scenarios);
+        Self { makespan_ns, work_ns, kernels, lanes, limit }
+    }
+}
+
+fn kernels(run: &Run, path: &CriticalPath) -> Vec<Kernel> {
+    let mut place: HashMap<(&str, OpKind), usize> = HashMap::new();
+    let mut kernels: Vec<Kernel> = Vec::new();
+    let mut of_op = Vec::with_capacity(run.ops.len());
+    for op in &run.ops {
+        let at = *place.entry((&op.name, op.kind)).or_insert_with(|| {
+            let (name, kind) = (op.name.clone(), op.kind);
+            kernels.push(Kernel {
+                name,
+                kind,
+                count: 0,
+                total_ns: 0,
+                max_ns: 0,
+                path_ns: 0,
+                bytes: 0,
+            });
+            kernels.len() - 1
+        });
+        let duration_ns = op.timing.map_or(0, |timing| timing.end_ns - timing.start_ns);
+        let kernel = &mut kernels[at];
+        kernel.count += 1;
+        kernel.total_ns = kernel.total_ns.saturating_add(duration_ns);
+        kernel.max_ns = kernel.max_ns.max(duration_ns);
+        kernel.bytes = kernel.bytes.saturating_add(op.bytes);
+        of_op.push(at);
+    }
+    for step in path.steps.iter().filter(|step| step.kind != StepKind::Stall) {
+        kernels[of_op[step.op as usize]].path_ns += step.duration_ns();
+    }
+    kernels.sort_by(|a, b| {
+        let key = |one: &Kernel| (std::cmp::Reverse(one.total_ns), std::cmp::Reverse(one.count));
+        key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
+    });
+    kernels
+}
+
+fn lanes(graph: &Graph, gaps: &[Gap], makespan_ns: u64) -> Vec<LaneUse> {
+    let mut lanes: Vec<LaneUse> = graph
+        .lanes()
+        .iter()
+        .map(|ops| LaneUse { ops: ops.len() as u64, busy_ns: makespan_ns, idle_ns: [0; 5] })
+        .collect();
+    for gap in gaps {
+        let lane = &mut lanes[gap.lane as usize];
+        let cause = GapCause::ALL.iter().position(|&one| one == gap.cause).expect("all are there");
+        lane.idle_ns[cause] += gap.end_ns - gap.start_ns;
+        lane.busy_ns -= gap.end_ns - gap.start_ns;
+    }
+    lanes
+}
+
+/// The largest part of the critical path, and the best remedy that was found for the run as a whole.
+fn limit(run: &Run, path: &CriticalPath, kernels: &[Kernel], scenarios: &[Scenario]) -> String {
+    if !run.is_timed() {
+        return "This trace has no timings: it shows what must wait for what, not how long it took.".into();
+    }
+    let percent = |ns: u64| 100.0 * ns as f64 / path.makespan_ns().max(1) as f64;
+    let stalls = path.time_ns(StepKind::Stall);
+    let copies = path.time_ns(StepKind::Copy);
+    let computing = kernels.iter().filter(|one| one.kind == OpKind::Compute);
+    let kernel = computing.max_by_key(|one| one.path_ns);
+    let kernel_ns = kernel.map_or(0, |kernel| kernel.path_ns);
+    let cause = match kernel {
+        Some(kernel) if kernel_ns >= stalls.max(copies) => {
+            format!("`{}` takes {:.0}% of the critical path", kernel.name, percent(kernel_ns))
+        }
+        _ if copies >= stalls => {
+            format!("copies take {:.0}% of the critical path", percent(copies))
+        }
+        _ => format!("stalls take {:.0}% of the critical path", percent(stalls)),
+    };
+    match scenarios.first() {
+        Some(Scenario { change, makespan_ns }) => {
+            let less = 100.0 - percent(*makespan_ns);
+            let change = match change {
+                Change::MoreLanes => "more lanes".to_owned(),
+                change => change.to_string(),
+            };
+            format!("{cause}; {change} would shorten the run most, by up to {less:.0}%.")
+        }
+        None => format!("{cause}."),
+    }
+}

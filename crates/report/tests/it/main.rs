@@ -1,0 +1,16 @@
+//! Where a test goes:
+//! - `path.rs`: the critical path, gaps and what-if, as properties of random runs
+//! - `graph.rs`: redundant edges against brute force, the layout's order
+//! - `numbers.rs`: memory, summary and comparison on runs small enough to work out by hand
+//! - `from_trace.rs`: runs from traces in JSON
+//! - `page.rs`: what `render` writes, and what it refuses
+//! - `browser.rs`: the page in a real browser
+//! - `runs.rs`: the runs that the others use
+
+mod browser;
+mod from_trace;
+mod graph;
+mod numbers;
+mod page;
+mod path;
+mod runs;
