@@ -1,0 +1,26 @@
+//! Syncline: tasks with tagged tensor arguments, run over devices, explained afterwards.
+//!
+//! This is the crate to depend on. It re-exports the layers, lowest first:
+//!
+//! | module | what is in it |
+//! | --- | --- |
+//! | [`deps`] | views, regions, dependency discovery, captures and their replay |
+//! | [`plan`] | task graphs, and their compilation into execution plans |
+//! | [`device`] | devices, lanes, timelines, buffers, kernels |
+//! | [`kernels`] | the built-in kernels |
+//! | [`runtime`] | the executor, replay of plans, the stream runtime |
+//! | [`reshard`] | layouts, transfer plans, and the copy service |
+//!
+#![doc = include_str!("../../../docs/GUIDE.md")]
+
+pub use syncline_deps as deps;
+pub use syncline_device as device;
+pub use syncline_kernels as kernels;
+pub use syncline_plan as plan;
+pub use syncline_reshard as reshard;
+pub use syncline_runtime as runtime;
+
+/// The examples of the README are tested like all others.
+#[doc = include_str!("../../../README.md")]
+#[cfg(doctest)]
+struct Readme;
