@@ -1,0 +1,48 @@
+//! The commands, one module each.
+
+mod deps;
+mod devices;
+mod example;
+mod kernels;
+mod report;
+mod reshard;
+mod run;
+
+use clap::Subcommand;
+
+use crate::outcome::{Failure, Outcome};
+
+/// What to do.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Every device found, what it can do, and every backend that cannot be used, and why.
+    Devices(devices::DevicesArgs),
+    /// Run a program: compute, check, and say what limited it.
+    Run(run::RunArgs),
+    /// Write a ready program.
+    Example(example::ExampleArgs),
+    /// The built-in kernels and what they take.
+    Kernels(kernels::KernelsArgs),
+    /// What waits for what in a trace, and whether that is right.
+    #[command(subcommand)]
+    Deps(deps::DepsCommand),
+    /// One self-contained page: graph, swimlane, critical path, memory; of two traces, what got slower.
+    Report(report::ReportArgs),
+    /// From one parallel layout of tensors to another.
+    #[command(subcommand)]
+    Reshard(reshard::ReshardCommand),
+}
+
+impl Command {
+    pub(crate) fn run(self) -> Result<Outcome, Failure> {
+        match self {
+            Command::Devices(command) => command.run(),
+            Command::Run(command) => command.run(),
+            Command::Example(command) => command.run(),
+            Command::Kernels(command) => command.run(),
+            Command::Deps(command) => command.run(),
+            Command::Report(args) => report::run(&args),
+            Command::Reshard(command) => command.run(),
+        }
+    }
+}

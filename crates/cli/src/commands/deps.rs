@@ -1,0 +1,82 @@
+//! `syncline deps`: the dependencies of a trace, shown, checked and converted.
+
+mod check;
+mod convert;
+mod dot;
+mod graph;
+mod text;
+mod why;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::outcome::{Failure, Outcome};
+
+/// The commands about dependencies.
+#[derive(Subcommand)]
+pub(crate) enum DepsCommand {
+    /// Show what every task waits for, and why.
+    Graph(GraphArgs),
+    /// Look for missing and superfluous edges by brute force; exits 1 if there are any.
+    Check(CheckArgs),
+    /// Convert between captures (.sltrace) and JSON, losslessly.
+    Convert(ConvertArgs),
+}
+
+/// What `deps graph` is told.
+#[derive(Args)]
+pub(crate) struct GraphArgs {
+    /// A capture (.sltrace) or a trace in JSON; `-` for standard input.
+    trace: PathBuf,
+    /// The form of the output.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Every conflicting pair and every explicit dependency, instead of what the runtime wires.
+    #[arg(long, conflicts_with = "reduced")]
+    full: bool,
+    /// The fewest edges that order the same (the exact transitive reduction).
+    #[arg(long)]
+    reduced: bool,
+}
+
+/// What `deps check` is told.
+#[derive(Args)]
+pub(crate) struct CheckArgs {
+    /// A capture (.sltrace) or a trace in JSON; `-` for standard input.
+    trace: PathBuf,
+    /// Check these edges (JSON), instead of those that the runtime wires.
+    #[arg(long, value_name = "EDGES.json")]
+    against: Option<PathBuf>,
+}
+
+/// What `deps convert` is told.
+#[derive(Args)]
+pub(crate) struct ConvertArgs {
+    /// A capture (.sltrace) or a trace in JSON; `-` for standard input.
+    trace: PathBuf,
+    /// The file to write; its ending, .sltrace or .json, decides the form. `-` writes JSON to standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
+/// Forms of a graph.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+    /// For Graphviz.
+    Dot,
+}
+
+impl DepsCommand {
+    pub(crate) fn run(self) -> Result<Outcome, Failure> {
+        match self {
+            DepsCommand::Graph(args) => graph::run(&args),
+            DepsCommand::Check(args) => check::run(&args),
+            DepsCommand::Convert(args) => convert::run(&args),
+        }
+    }
+}

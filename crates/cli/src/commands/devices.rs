@@ -1,0 +1,73 @@
+//! `syncline devices`: every device found, and every backend that cannot be used, and why.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use serde_json::{Value, json};
+use syncline_device::registry::Found;
+use syncline_device::{DeviceInfo, DeviceRegistry};
+
+use crate::outcome::{Failure, Outcome};
+use crate::output::to_standard_output;
+
+/// What `devices` is told.
+#[derive(Args)]
+pub(crate) struct DevicesArgs {
+    /// For programs.
+    #[arg(long)]
+    json: bool,
+}
+
+impl DevicesArgs {
+    pub(crate) fn run(self) -> Result<Outcome, Failure> {
+        let found = DeviceRegistry::new().probe();
+        to_standard_output(|out| {
+            match self.json {
+                true => writeln!(out, "{:#}", to_json(&found))?,
+                false => found.iter().try_for_each(|one| print(out, one))?,
+            }
+            Ok(Outcome::Success)
+        })
+    }
+}
+
+fn abilities(info: &DeviceInfo) -> Vec<&'static str> {
+    let all = [
+        (info.capabilities.host_visible, "host-visible memory"),
+        (info.capabilities.host_functions, "host functions"),
+        (info.capabilities.wait_before_signal, "wait before signal"),
+        (info.capabilities.open_lanes, "more lanes"),
+    ];
+    all.into_iter().filter(|(has, _)| *has).map(|(_, name)| name).collect()
+}
+
+fn to_json(found: &[Found]) -> Value {
+    let devices: Vec<Value> = found
+        .iter()
+        .filter_map(|one| one.devices.as_ref().ok())
+        .flatten()
+        .map(|info| {
+            json!({"device": info.spec.to_string(), "name": info.name,
+                   "memory_bytes": info.memory_bytes, "can": abilities(info)})
+        })
+        .collect();
+    let missing: Vec<Value> = found
+        .iter()
+        .filter_map(|one| {
+            let why = one.devices.as_ref().err()?;
+            Some(json!({"backend": one.backend.name(), "why": why}))
+        })
+        .collect();
+    json!({"format": "syncline-devices", "version": 1, "devices": devices, "unusable": missing})
+}
+
+fn print(out: &mut dyn Write, found: &Found) -> io::Result<()> {
+    match &found.devices {
+        Ok(devices) => devices.iter().try_for_each(|info| {
+            let gib = info.memory_bytes as f64 / f64::from(1 << 30);
+            let can = abilities(info).join(", ");
+            writeln!(out, "{:9} {}, {gib:.1} GiB: {can}", info.spec.to_string(), info.name)
+        }),
+        Err(why) => writeln!(out, "{:9} cannot be used: {why}", found.backend.name()),
+    }
+}

@@ -1,0 +1,57 @@
+//! `syncline example`: ready programs.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use syncline_program::{EXAMPLES, example};
+
+use crate::input::is_standard;
+use crate::outcome::{Failure, Outcome};
+use crate::output::{to_file, to_standard_output};
+
+/// What `example` is told.
+#[derive(Args)]
+#[command(after_help = list())]
+pub(crate) struct ExampleArgs {
+    /// Which program.
+    name: String,
+    /// A setting and its value; may be given several times.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    set: Vec<(String, u64)>,
+    /// The file to write, instead of standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl ExampleArgs {
+    pub(crate) fn run(self) -> Result<Outcome, Failure> {
+        let trace =
+            example(&self.name, &self.set).map_err(|error| Failure::Usage(error.to_string()))?;
+        match self.output.filter(|path| !is_standard(path)) {
+            Some(path) => to_file(&path, |out| trace.write_json(out)).map(|()| Outcome::Success),
+            None => to_standard_output(|out| trace.write_json(out).map(|()| Outcome::Success)),
+        }
+    }
+}
+
+fn setting(text: &str) -> Result<(String, u64), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    let value = value.parse().map_err(|_| format!("`{value}` is not a whole number"))?;
+    Ok((name.to_owned(), value))
+}
+
+fn list() -> String {
+    let mut text = "Programs and their settings:\n".to_owned();
+    for example in EXAMPLES {
+        let settings: Vec<_> =
+            example.settings.iter().map(|(name, default, _)| format!("{name}={default}")).collect();
+        text += &format!(
+            "  {:10} {}\n  {:10} {}\n",
+            example.name,
+            example.about,
+            "",
+            settings.join(" ")
+        );
+    }
+    text
+}

@@ -1,0 +1,125 @@
+//! `syncline reshard`: from one parallel layout of tensors to another.
+
+mod plan;
+mod progress;
+mod refit;
+mod run;
+mod size;
+mod text;
+mod verify;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use syncline_reshard::DEFAULT_SLOT_BYTES;
+
+use crate::outcome::{Failure, Outcome};
+
+/// The commands about resharding.
+#[derive(Subcommand)]
+pub(crate) enum ReshardCommand {
+    /// Show what moves where, in which round.
+    Plan(PlanArgs),
+    /// Convert a checkpoint; the destination appears whole or not at all.
+    Run(RunArgs),
+    /// Compare two checkpoints, every element of every tensor; exits 1 if they differ.
+    Verify(VerifyArgs),
+    /// Move a made-up model from one layout to the other between processes or threads, check it, and say how fast that was.
+    Refit(refit::RefitArgs),
+}
+
+/// What `reshard plan` is told.
+#[derive(Args)]
+pub(crate) struct PlanArgs {
+    /// How the tensors lie: a layout in mesh form (TOML or JSON) or explicit form (JSON), or a sharded checkpoint.
+    #[arg(long, value_name = "LAYOUT")]
+    from: PathBuf,
+    /// How they shall lie; a mesh that names no tensors takes those of the other layout.
+    #[arg(long, value_name = "LAYOUT")]
+    to: PathBuf,
+    /// The form of the output.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Size of the slots that batches have to fit, a multiple of 64; units such as 16MiB may be given.
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_SLOT_BYTES, value_parser = size::parse)]
+    slot_bytes: u64,
+    /// List every transfer, however many there are.
+    #[arg(long)]
+    full: bool,
+}
+
+/// What `reshard run` is told.
+#[derive(Args)]
+pub(crate) struct RunArgs {
+    /// The checkpoint: a directory as the Hugging Face tools write it, or a sharded one with layout.json.
+    source: PathBuf,
+    /// The directory to make.
+    destination: PathBuf,
+    /// What to make of it: axes such as tp=4,pp=2 (built-in rules), the file of a layout, or hf.
+    #[arg(long, value_name = "LAYOUT")]
+    to: String,
+    /// Threads that read and write; as many as there are processors if absent.
+    #[arg(long, value_name = "N")]
+    pes: Option<usize>,
+    /// How PEs reach each other.
+    #[arg(long, value_enum, default_value_t = Transport::Local)]
+    transport: Transport,
+    /// Element type for all float tensors.
+    #[arg(long, value_name = "D")]
+    dtype: Option<String>,
+    /// Rules (`[[tensor]]` entries, TOML) to try before the built-in ones.
+    #[arg(long, value_name = "F")]
+    rules: Option<PathBuf>,
+    /// Memory of each thread for what has to be put together before it is written.
+    #[arg(long, value_name = "N", default_value = "8MiB", value_parser = size::parse)]
+    slot_bytes: u64,
+    /// With --to hf: bytes of tensors in one file.
+    #[arg(long, value_name = "N", default_value = "5GiB", value_parser = size::parse)]
+    file_bytes: u64,
+    /// Only show what each tensor will become.
+    #[arg(long)]
+    dry_run: bool,
+    /// Go on after an interruption; what is there already is checked, not written again.
+    #[arg(long)]
+    resume: bool,
+}
+
+/// What `reshard verify` is told.
+#[derive(Args)]
+pub(crate) struct VerifyArgs {
+    /// The checkpoint to compare with.
+    source: PathBuf,
+    /// The checkpoint to check.
+    destination: PathBuf,
+}
+
+/// Ways between PEs.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Transport {
+    /// Threads of one process.
+    Local,
+    /// Processes of one machine.
+    Shm,
+    /// Processes of a cluster.
+    Mpi,
+}
+
+/// Forms of a plan.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+impl ReshardCommand {
+    pub(crate) fn run(self) -> Result<Outcome, Failure> {
+        match self {
+            ReshardCommand::Plan(args) => plan::run(&args),
+            ReshardCommand::Run(args) => run::run(&args),
+            ReshardCommand::Verify(args) => verify::run(&args),
+            ReshardCommand::Refit(args) => refit::run(&args),
+        }
+    }
+}

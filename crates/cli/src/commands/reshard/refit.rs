@@ -1,0 +1,140 @@
+//! `syncline reshard refit`: a made-up model from one layout to another, moved, checked and timed.
+//!
+//! Over `shm` the program starts itself once for each PE; over `local` the PEs are threads.
+
+mod launch;
+mod pe;
+mod values;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::{plan, size};
+use crate::outcome::{Failure, Outcome};
+use crate::output::to_standard_output;
+use pe::{PeReport, Setup};
+
+/// What `reshard refit` is told.
+#[derive(Args)]
+pub(crate) struct RefitArgs {
+    /// How the tensors lie: as for `reshard plan`.
+    #[arg(long, value_name = "LAYOUT")]
+    from: PathBuf,
+    /// How they shall lie.
+    #[arg(long, value_name = "LAYOUT")]
+    to: PathBuf,
+    /// PEs to start; as many as the layouts need if absent.
+    #[arg(long, value_name = "N")]
+    pes: Option<usize>,
+    /// Processes or threads.
+    #[arg(long, value_enum, default_value_t = TransportName::Shm)]
+    transport: TransportName,
+    /// Refits after the first, which only touches the memory.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    repeat: usize,
+    /// Size of a slot, a multiple of 64; units such as 1MiB may be given.
+    #[arg(long, value_name = "N", default_value_t = 1 << 20, value_parser = size::parse)]
+    slot_bytes: u64,
+    /// Slots of each PE.
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    depth: usize,
+    /// Send everything through slots, each with a checksum.
+    #[arg(long)]
+    checksums: bool,
+    /// Seconds after which a PE gives up.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    timeout: u64,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// The group to join, for the processes that this program starts.
+    #[arg(long, hide = true, requires = "rank")]
+    join: Option<String>,
+    /// The rank to join as.
+    #[arg(long, hide = true)]
+    rank: Option<usize>,
+}
+
+/// How PEs reach each other.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum TransportName {
+    /// Threads of this process.
+    Local,
+    /// Processes of this host.
+    Shm,
+}
+
+pub(super) fn run(args: &RefitArgs) -> Result<Outcome, Failure> {
+    let (from, to) = plan::load_pair(&args.from, &args.to)?;
+    let world = from.world().max(to.world()).max(1) as usize;
+    let pes = args.pes.unwrap_or(world);
+    if pes < world {
+        let message = format!("--pes {pes}: the layouts place tensors on {world} PEs");
+        return Err(Failure::Usage(message));
+    }
+    let setup = Setup {
+        from,
+        to,
+        pes,
+        repeat: args.repeat,
+        slot_bytes: args.slot_bytes as usize,
+        depth: args.depth,
+        checksums: args.checksums,
+        timeout: Duration::from_secs(args.timeout),
+    };
+    let reports = match (&args.join, args.rank, args.transport) {
+        (Some(name), Some(rank), _) => {
+            let report = setup.join_and_run(name, rank).map_err(Failure::Usage)?;
+            return to_standard_output(|out| {
+                writeln!(out, "{}", report.to_text())?;
+                Ok(Outcome::Success)
+            });
+        }
+        (_, _, TransportName::Local) => launch::threads(&setup),
+        (_, _, TransportName::Shm) => launch::processes(&setup),
+    };
+    show(args, &setup, &reports.map_err(Failure::Usage)?)
+}
+
+/// Prints what the PEs reported; a wrong element anywhere is something found.
+fn show(args: &RefitArgs, setup: &Setup, reports: &[PeReport]) -> Result<Outcome, Failure> {
+    // A refit has ended when it has ended everywhere.
+    let slowest = |at: usize| reports.iter().map(|report| report.refit_ms[at]).fold(0.0, f64::max);
+    let mut refit_ms: Vec<f64> = (0..setup.repeat.max(1)).map(slowest).collect();
+    refit_ms.sort_by(f64::total_cmp);
+    let median_ms = refit_ms[refit_ms.len() / 2];
+    let sum = |of: fn(&PeReport) -> u64| reports.iter().map(of).sum::<u64>();
+    let (bytes_total, bytes_moved) = (sum(|report| report.bytes_total), reports[0].bytes_moved);
+    let wrong = sum(|report| report.wrong_tensors);
+    let gb_per_s = bytes_total as f64 / median_ms.max(1e-6) / 1e6;
+    let transport = if args.transport == TransportName::Shm { "shm" } else { "local" };
+    to_standard_output(|out| {
+        if args.json {
+            let value = serde_json::json!({
+                "pes": setup.pes, "transport": transport, "bytes_total": bytes_total,
+                "bytes_moved": bytes_moved, "refit_ms": refit_ms, "median_ms": median_ms,
+                "gb_per_s": gb_per_s, "wrong_tensors": wrong,
+            });
+            writeln!(out, "{value}")?;
+        } else {
+            let (total, moved) = (size::show(bytes_total), size::show(bytes_moved));
+            writeln!(
+                out,
+                "{} PEs over {transport}: {total} written, {moved} of it between PEs",
+                setup.pes
+            )?;
+            writeln!(
+                out,
+                "{median_ms:.2} ms a refit (median of {}), {gb_per_s:.2} GB/s",
+                refit_ms.len()
+            )?;
+            match wrong {
+                0 => writeln!(out, "every element is right")?,
+                _ => writeln!(out, "{wrong} tensors are wrong")?,
+            }
+        }
+        Ok(if wrong == 0 { Outcome::Success } else { Outcome::Found })
+    })
+}

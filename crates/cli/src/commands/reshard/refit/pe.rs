@@ -1,0 +1,122 @@
+//! One PE of a refit of made-up values.
+
+use std::time::{Duration, Instant};
+
+use syncline_reshard::transport::{Endpoint, Wait, shm};
+use syncline_reshard::{
+    CopyService, Layout, PlanOptions, ServiceError, ServiceOptions, Sources, Target, Versions,
+};
+
+use super::values;
+
+/// What every PE of a group is told.
+pub(super) struct Setup {
+    pub from: Layout,
+    pub to: Layout,
+    pub pes: usize,
+    pub repeat: usize,
+    pub slot_bytes: usize,
+    pub depth: usize,
+    pub checksums: bool,
+    pub timeout: Duration,
+}
+
+/// What one PE has seen.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct PeReport {
+    /// By refit.
+    pub refit_ms: Vec<f64>,
+    /// Bytes that this PE holds afterwards.
+    pub bytes_total: u64,
+    /// Bytes between PEs, of the whole plan.
+    pub bytes_moved: u64,
+    /// Tensors of this PE that are not as they must be.
+    pub wrong_tensors: u64,
+}
+
+impl PeReport {
+    /// One line, by which a process tells the one that started it.
+    pub fn to_text(&self) -> String {
+        let numbers =
+            [self.bytes_total, self.bytes_moved, self.wrong_tensors].map(|n| n.to_string());
+        let times = self.refit_ms.iter().map(f64::to_string);
+        format!("PE {}", numbers.into_iter().chain(times).collect::<Vec<_>>().join(" "))
+    }
+
+    /// Reads that line.
+    pub fn parse(text: &str) -> Option<Self> {
+        let line = text.lines().find_map(|line| line.strip_prefix("PE "))?;
+        let words: Vec<&str> = line.split(' ').collect();
+        let [total, moved, wrong, times @ ..] = &words[..] else { return None };
+        Some(Self {
+            bytes_total: total.parse().ok()?,
+            bytes_moved: moved.parse().ok()?,
+            wrong_tensors: wrong.parse().ok()?,
+            refit_ms: times.iter().map(|time| time.parse().ok()).collect::<Option<_>>()?,
+        })
+    }
+}
+
+impl Setup {
+    /// Joins the group `name` and does this PE's part.
+    pub fn join_and_run(&self, name: &str, rank: usize) -> Result<PeReport, String> {
+        let options =
+            shm::Options { depth: self.depth, slot_bytes: self.slot_bytes, ..Default::default() };
+        let joined = shm::join(name, rank, self.pes, &options, &Wait::timeout(self.timeout));
+        self.run(joined.map_err(|error| error.to_string())?)
+    }
+
+    /// This PE's part over any transport.
+    pub fn run(&self, endpoint: Endpoint) -> Result<PeReport, String> {
+        self.refit(endpoint).map_err(|error| error.to_string())
+    }
+
+    fn refit(&self, endpoint: Endpoint) -> Result<PeReport, ServiceError> {
+        let options = ServiceOptions {
+            timeout: self.timeout,
+            checksums: self.checksums,
+            versions: Versions::One,
+            ..Default::default()
+        };
+        let mut service = CopyService::new(endpoint, options);
+        let refit = service.prepare(&self.from, &self.to, &PlanOptions::default())?;
+        let destination = service.destination(&refit)?;
+        let held = values::shards(&self.from, service.rank());
+        let mut sources = Sources::new(&refit);
+        for (name, bytes) in &held {
+            sources.bind(&refit, name, bytes).expect("made for this layout");
+        }
+        let mut refit_ms = Vec::new();
+        for _ in 0..=self.repeat.max(1) {
+            let started = Instant::now();
+            service.refit(&refit, &sources, Target::Destination(&destination))?;
+            refit_ms.push(started.elapsed().as_secs_f64() * 1e3);
+        }
+        let reading = destination.read().expect("the last refit was committed");
+        let expected = values::shards(&self.to, service.rank());
+        let is_wrong =
+            |(name, bytes): &&(String, Vec<u8>)| reading.tensor(name) != Some(&bytes[..]);
+        Ok(PeReport {
+            refit_ms: refit_ms.split_off(1),
+            bytes_total: refit.targets().bytes_total() as u64,
+            bytes_moved: refit.bytes_moved(),
+            wrong_tensors: expected.iter().filter(is_wrong).count() as u64,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_survives_its_line() {
+        let report = PeReport {
+            refit_ms: vec![1.5, 0.25],
+            bytes_total: 7,
+            bytes_moved: 5,
+            wrong_tensors: 0,
+        };
+        assert_eq!(PeReport::parse(&format!("noise\n{}\n", report.to_text())), Some(report));
+    }
+}

@@ -1,0 +1,46 @@
+//! `syncline reshard verify`.
+
+use syncline_checkpoint::{Checkpoint, CheckpointError, verify};
+
+use super::VerifyArgs;
+use crate::outcome::{Failure, Outcome, one_line};
+use crate::output::to_standard_output;
+
+/// Differences that are listed; the rest are counted.
+const LINES_MAX: usize = 50;
+
+pub(super) fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
+    let source = Checkpoint::open(&args.source)?;
+    let target = Checkpoint::open(&args.destination)?;
+    let differences = match verify(&source, &target) {
+        Ok(differences) => differences,
+        // Tensors that do not match at all are a finding, not a failure to look.
+        Err(CheckpointError::Reshard(cause)) => {
+            return to_standard_output(|out| {
+                writeln!(out, "{}", one_line(&cause.to_string()))?;
+                Ok(Outcome::Found)
+            });
+        }
+        Err(error) => return Err(error.into()),
+    };
+    to_standard_output(|out| {
+        for one in differences.iter().take(LINES_MAX) {
+            let (tensor, rank) = (one_line(&one.tensor), one.rank);
+            writeln!(
+                out,
+                "tensor `{tensor}`, rank {rank}: differs first at element {}",
+                one.element
+            )?;
+        }
+        if differences.is_empty() {
+            writeln!(
+                out,
+                "{} tensors are the same, every element",
+                target.layout().tensors().len()
+            )?;
+            return Ok(Outcome::Success);
+        }
+        writeln!(out, "{} shards differ", differences.len())?;
+        Ok(Outcome::Found)
+    })
+}

@@ -1,0 +1,240 @@
+//! `syncline run`: execute a program, check it, and see what happened.
+
+mod chrome;
+mod summary;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use syncline_deps::Dtype;
+use syncline_device::DeviceSpec;
+use syncline_program::{
+    LoadOptions, Program, Run, RunOptions, Tolerance, compare, machine_from_toml, npy,
+};
+use syncline_report::{Analysis, Lane, Op, OpKind, Timing, render};
+
+use crate::input::{is_standard, name_of, read_bytes};
+use crate::outcome::{Failure, Outcome};
+use crate::output::{to_file, to_standard_output};
+use summary::Facts;
+
+/// What `run` is told.
+#[derive(Args)]
+pub(crate) struct RunArgs {
+    /// A program: a trace with kernels, in JSON or a capture; `-` for standard input.
+    trace: PathBuf,
+    /// The devices to use, such as `cpu:0,cpu:1`.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "cpu:0")]
+    devices: Vec<DeviceSpec>,
+    /// How to run it.
+    #[arg(long, value_enum, default_value_t = Mode::Plan)]
+    mode: Mode,
+    /// How often; the fastest run is shown.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
+    /// Compare with the serial run, bit for bit; exits 1 if they differ.
+    #[arg(long)]
+    check: bool,
+    /// Write a buffer as an array that numpy reads; may be given several times.
+    #[arg(long, value_name = "NAME=F.npy", value_parser = output)]
+    output: Vec<(String, PathBuf)>,
+    /// Write the program with the times of this run, as a capture.
+    #[arg(long, value_name = "F.sltrace")]
+    capture: Option<PathBuf>,
+    /// Write a trace for Chrome's or Perfetto's viewer.
+    #[arg(long = "trace", value_name = "F.json")]
+    trace_file: Option<PathBuf>,
+    /// Write a page that explains the run.
+    #[arg(long, value_name = "F.html")]
+    report: Option<PathBuf>,
+    /// The summary for programs.
+    #[arg(long)]
+    json: bool,
+    /// Run nothing: say what the run would take on the machine of this file.
+    #[arg(long, value_name = "MACHINE.toml", conflicts_with_all = ["check", "output", "mode", "devices", "repeat"])]
+    simulate: Option<PathBuf>,
+    /// Load the kernels in shared objects that the program names: they can do anything.
+    #[arg(long)]
+    trust_kernels: bool,
+}
+
+/// Ways to run a program.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// Compile once, then replay.
+    Plan,
+    /// Submit while running.
+    Stream,
+    /// One task after the other.
+    Serial,
+}
+
+impl RunArgs {
+    pub(crate) fn run(self) -> Result<Outcome, Failure> {
+        let file = name_of(&self.trace);
+        let failed = |error: &dyn std::fmt::Display| Failure::Usage(format!("{file}: {error}"));
+        let program = self.load().map_err(|error| match error {
+            LoadFailure::Read(failure) => failure,
+            LoadFailure::Program(error) => failed(&error),
+        })?;
+        for (name, _) in &self.output {
+            program.buffer_named(name).map_err(|error| failed(&error))?;
+        }
+        let run = match &self.simulate {
+            Some(machine) => simulate(&program, machine)?,
+            None => self.execute(&program).map_err(|error| failed(&error))?,
+        };
+        let differences = self.compare(&program, &run).map_err(|error| failed(&error))?;
+        self.write_files(&program, &run)?;
+
+        let shown = program.timed_trace(&run);
+        let mut report =
+            syncline_report::Run::from_trace(&shown).map_err(|error| failed(&error))?;
+        add_copies(&mut report, &run);
+        report.title =
+            self.trace.file_stem().map_or(file.clone(), |stem| stem.to_string_lossy().into());
+        let analysis = Analysis::of(&report).map_err(|error| failed(&error))?;
+        let facts = Facts::of(&program, &run, &report, &analysis, differences.as_deref());
+        if let Some(path) = &self.report {
+            report.facts = facts.lines();
+            let page = render(&[report]).map_err(|error| failed(&error))?;
+            to_file(path, |out| out.write_all(page.as_bytes()))?;
+        }
+        let outcome = match &differences {
+            Some(list) if !list.is_empty() => Outcome::Found,
+            _ => Outcome::Success,
+        };
+        to_standard_output(|out| {
+            match self.json {
+                true => writeln!(out, "{:#}", facts.to_json())?,
+                false => facts.print(out)?,
+            }
+            Ok(outcome)
+        })
+    }
+
+    fn load(&self) -> Result<Program, LoadFailure> {
+        let bytes = read_bytes(&self.trace).map_err(LoadFailure::Read)?;
+        let folder = self.trace.parent().unwrap_or(Path::new("")).to_owned();
+        let folder = if is_standard(&self.trace) { PathBuf::new() } else { folder };
+        let options = LoadOptions { folder, trust_kernels: self.trust_kernels };
+        Program::from_bytes(&bytes, &options).map_err(LoadFailure::Program)
+    }
+
+    fn execute(&self, program: &Program) -> Result<Run, syncline_program::RunError> {
+        let options = RunOptions { devices: self.devices.clone(), repeats: self.repeat };
+        match self.mode {
+            Mode::Plan => program.run_planned(&options),
+            Mode::Stream => program.run_streamed(&options),
+            Mode::Serial => program.run_serially(),
+        }
+    }
+
+    /// What differs from the serial run, if that was asked for.
+    fn compare(
+        &self,
+        program: &Program,
+        run: &Run,
+    ) -> Result<Option<Vec<String>>, syncline_program::RunError> {
+        if !self.check {
+            return Ok(None);
+        }
+        let serial = program.run_serially()?;
+        let mut lines = Vec::new();
+        for (index, buffer) in program.trace().buffers.iter().enumerate() {
+            let dtype = dtype_of(program, index);
+            let (found, wanted) = (&run.contents[index], &serial.contents[index]);
+            if let Some(off) = compare(found, wanted, dtype, Tolerance::Exact) {
+                let name = buffer.name.as_deref().map_or(buffer.id.to_string(), str::to_owned);
+                lines.push(format!(
+                    "buffer {name}: {} elements differ; element {} is {}, the serial run gave {}",
+                    off.count, off.element, off.found, off.wanted
+                ));
+            }
+        }
+        Ok(Some(lines))
+    }
+
+    fn write_files(&self, program: &Program, run: &Run) -> Result<(), Failure> {
+        for (name, path) in &self.output {
+            let index = program.buffer_named(name).expect("looked up before the run");
+            let bytes = run.contents[index].clone();
+            let dtype = dtype_of(program, index);
+            let shape = shape_of(program, index, dtype);
+            let array = npy::Array { dtype, shape, bytes };
+            npy::write(path, &array)
+                .map_err(|message| Failure::Usage(format!("{}: {message}", path.display())))?;
+        }
+        let timed = program.timed_trace(run);
+        if let Some(path) = &self.capture {
+            to_file(path, |out| timed.write_capture(out).map(|_| ()))?;
+        }
+        if let Some(path) = &self.trace_file {
+            to_file(path, |out| chrome::write(out, program, run))?;
+        }
+        Ok(())
+    }
+}
+
+/// Copies are no tasks of the program, but ops of its run.
+fn add_copies(report: &mut syncline_report::Run, run: &Run) {
+    for copy in &run.copies {
+        let name = &run.lanes[copy.timing.lane];
+        let lane = report.lanes.iter().position(|lane| lane.name == *name).unwrap_or_else(|| {
+            report.lanes.push(Lane::new(name.clone(), ""));
+            report.lanes.len() - 1
+        });
+        let (start_ns, end_ns) = (copy.timing.start_ns, copy.timing.end_ns);
+        let timing = Some(Timing { lane: lane as u32, start_ns, end_ns });
+        let copied = Op {
+            timing,
+            bytes: copy.bytes,
+            ..Op::new(COPY_TASK, copy.route.clone(), OpKind::Copy)
+        };
+        report.ops.push(copied);
+    }
+}
+
+/// The id under which copies are shown: no task of a program has it.
+const COPY_TASK: u64 = u64::MAX >> 11;
+
+fn simulate(program: &Program, path: &Path) -> Result<Run, Failure> {
+    let bytes = read_bytes(path)?;
+    let failed =
+        |error: &dyn std::fmt::Display| Failure::Usage(format!("{}: {error}", name_of(path)));
+    let text = std::str::from_utf8(&bytes).map_err(|error| failed(&error))?;
+    let machine = machine_from_toml(text).map_err(|error| failed(&error))?;
+    program.simulate(&machine).map_err(|error| failed(&error))
+}
+
+enum LoadFailure {
+    Read(Failure),
+    Program(syncline_program::ProgramError),
+}
+
+fn output(text: &str) -> Result<(String, PathBuf), String> {
+    let (name, path) = text.split_once('=').ok_or("expected NAME=F.npy")?;
+    Ok((name.to_owned(), path.into()))
+}
+
+/// The element type of the largest view that a task takes of a buffer.
+fn dtype_of(program: &Program, index: usize) -> Dtype {
+    largest_view(program, index).map_or(Dtype::U8, |view| view.dtype())
+}
+
+/// The shape of a view that covers the whole buffer in order, or else a plain row of elements.
+fn shape_of(program: &Program, index: usize, dtype: Dtype) -> Vec<u64> {
+    let bytes = program.trace().buffers[index].bytes;
+    match largest_view(program, index) {
+        Some(view) if view.bytes() == bytes && view.is_contiguous() => view.shape().to_vec(),
+        _ => vec![bytes / dtype.bytes()],
+    }
+}
+
+fn largest_view(program: &Program, index: usize) -> Option<syncline_deps::View> {
+    let id = program.trace().buffers[index].id;
+    let args = program.trace().tasks.iter().flat_map(|task| &task.args);
+    let views = args.filter(|arg| arg.arg.buffer == id).map(|arg| arg.arg.view);
+    views.max_by_key(|view| view.bytes())
+}

@@ -1,0 +1,56 @@
+//! Inputs: files, or standard input for `-`.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::Path;
+
+use syncline_deps::capture::CaptureEnd;
+use syncline_deps::trace::{Trace, TraceError};
+
+use crate::outcome::{Failure, one_line};
+
+/// A trace and the name of the file that it came from.
+pub(crate) struct LoadedTrace {
+    pub(crate) file: String,
+    pub(crate) trace: Trace,
+}
+
+impl LoadedTrace {
+    /// Reads a trace in either form. Of a capture that was cut off, what is there is used, and a note says so.
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let file = name_of(path);
+        let bytes = read_bytes(path)?;
+        let read = Trace::from_bytes(&bytes).map_err(in_file(&file))?;
+        if read.end != CaptureEnd::Complete {
+            let tasks = read.trace.tasks.len();
+            eprintln!("syncline: note: {}: {} ({tasks} tasks read)", one_line(&file), read.end);
+        }
+        Ok(Self { file, trace: read.trace })
+    }
+}
+
+/// All bytes of a file, or of standard input for `-`.
+pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
+    let read = if is_standard(path) {
+        let mut bytes = Vec::new();
+        io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
+    } else {
+        fs::read(path)
+    };
+    read.map_err(|source| Failure::Read { file: name_of(path), source })
+}
+
+/// Names the file in an error about what is in it.
+pub(crate) fn in_file(file: &str) -> impl Fn(TraceError) -> Failure {
+    move |source| Failure::Trace { file: file.to_owned(), source: Box::new(source) }
+}
+
+/// Whether `path` stands for standard input or output.
+pub(crate) fn is_standard(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// What a file is called in messages.
+pub(crate) fn name_of(path: &Path) -> String {
+    if is_standard(path) { "<standard input>".to_owned() } else { path.display().to_string() }
+}

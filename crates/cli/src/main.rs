@@ -1,0 +1,36 @@
+//! The `syncline` program.
+//!
+//! Every command goes the same way: what was typed (`clap`) is resolved into loaded inputs and plain options, which run to an
+//! [`Outcome`](outcome::Outcome) or one [`Failure`](outcome::Failure). Exit status 0 is success, 1 a check that found
+//! something, 2 bad usage or bad input; a closed pipe is success.
+#![forbid(unsafe_code)]
+
+mod commands;
+mod input;
+mod outcome;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::commands::Command;
+
+/// A runtime for heterogeneous execution: what must wait for what, and why.
+#[derive(Parser)]
+#[command(name = "syncline", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+fn main() -> ExitCode {
+    match Cli::try_parse() {
+        Ok(cli) => outcome::exit_code(cli.command.run()),
+        Err(usage) => {
+            // Help and version are asked for, and nothing can be done about a closed pipe.
+            let _ = usage.print();
+            ExitCode::from(usage.exit_code() as u8)
+        }
+    }
+}

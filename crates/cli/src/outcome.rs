@@ -1,0 +1,84 @@
+//! How commands end: outcomes, failures and exit statuses.
+
+use std::io;
+use std::process::ExitCode;
+
+use syncline_checkpoint::CheckpointError;
+use syncline_deps::trace::TraceError;
+use syncline_deps::{OracleError, ReplayError};
+use syncline_report::ReportError;
+use syncline_reshard::ReshardError;
+
+/// How a command ended that could do its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// All is well.
+    Success,
+    /// A check found something, and has printed it.
+    Found,
+}
+
+/// Why a command could not do its work, in one line that names the file and the place in it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error("{file}: cannot be read: {source}")]
+    Read { file: String, source: io::Error },
+    #[error("{file}: cannot be written: {source}")]
+    Write { file: String, source: io::Error },
+    #[error("{file}: {source}")]
+    Trace { file: String, source: Box<TraceError> },
+    #[error("{file}: {source}")]
+    Replay { file: String, source: Box<ReplayError> },
+    #[error("{file}: {source}")]
+    Oracle { file: String, source: OracleError },
+    #[error("{file}: {source}")]
+    Report { file: String, source: ReportError },
+    #[error("{file}: {source}")]
+    Layout { file: String, source: Box<ReshardError> },
+    #[error("{0}")]
+    Reshard(Box<ReshardError>),
+    #[error("{0}")]
+    Checkpoint(Box<CheckpointError>),
+    #[error("{0}")]
+    Usage(String),
+    #[error("standard output: {0}")]
+    Output(io::Error),
+}
+
+impl From<CheckpointError> for Failure {
+    fn from(error: CheckpointError) -> Self {
+        Self::Checkpoint(Box::new(error))
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+/// Prints what is to be printed of a result and gives the exit status for it.
+pub(crate) fn exit_code(result: Result<Outcome, Failure>) -> ExitCode {
+    match result {
+        Ok(Outcome::Success) => ExitCode::SUCCESS,
+        Ok(Outcome::Found) => ExitCode::from(1),
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            eprintln!("syncline: {}", one_line(&failure.to_string()));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Control characters, which names from files may have, are not sent to the terminal.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars()
+        .flat_map(|char| {
+            let escaped = char.is_control().then(|| char.escape_default());
+            let plain = (!char.is_control()).then_some(char);
+            escaped.into_iter().flatten().chain(plain)
+        })
+        .collect()
+}

@@ -1,0 +1,27 @@
+//! The program as users run it: the real binary, its output and its exit status.
+//!
+//! - `support`: running the binary, and comparing with the files in `expected/` (`SYNCLINE_BLESS=1` rewrites them)
+//! - `deps_graph`: text, JSON and DOT of wired, full and reduced graphs
+//! - `deps_check`: clean traces, missing and superfluous edges
+//! - `deps_convert`: there and back, and captures that were cut off
+//! - `programs`: four programs with known answers, by way of JSON
+//! - `reshard_plan`: both forms of layouts in, text and JSON out
+//! - `reshard_run`: checkpoints converted, killed, resumed, verified
+//! - `run`: programs executed, their files, and what ships in `examples`
+//! - `report`: the page's file, and what is refused
+//! - `reshard_refit`: a made-up model between processes and between threads
+//! - `bad_input`: one clear line and exit status 2
+//!
+//! A new command gets a module of its own.
+
+mod bad_input;
+mod deps_check;
+mod deps_convert;
+mod deps_graph;
+mod programs;
+mod report;
+mod reshard_plan;
+mod reshard_refit;
+mod reshard_run;
+mod run;
+mod support;

@@ -1,0 +1,190 @@
+//! `run`, `example`, `kernels` and `devices`.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::support::{directory, run, run_with_input, write_text};
+
+/// Every example that ships, and the buffer that holds its result.
+const SHIPPED: [(&str, &str); 6] = [
+    ("cholesky", "A"),
+    ("stencil", "even"),
+    ("butterfly", "odd"),
+    ("mlp", "y"),
+    ("attention", "y"),
+    ("random", "b0"),
+];
+
+#[test]
+fn shipped_programs_are_what_example_writes() {
+    for (name, _) in SHIPPED {
+        let written = run(&["example", name]).success();
+        let shipped = fs::read_to_string(format!("../../examples/programs/{name}.json")).unwrap();
+        assert!(
+            written == shipped,
+            "examples/programs/{name}.json is not what `syncline example` writes"
+        );
+    }
+}
+
+/// A few figures of an array of floats or integers of four bytes.
+fn figures(npy: &[u8]) -> Value {
+    let header = usize::from(u16::from_le_bytes([npy[8], npy[9]])) + 10;
+    let integers = String::from_utf8_lossy(&npy[..header]).contains("<i4");
+    let numbers: Vec<f64> = npy[header..]
+        .chunks(4)
+        .map(|bytes| {
+            let bytes = bytes.try_into().unwrap();
+            if integers {
+                i32::from_le_bytes(bytes).into()
+            } else {
+                f32::from_le_bytes(bytes).into()
+            }
+        })
+        .collect();
+    let squares: f64 = numbers.iter().map(|x| x * x).sum();
+    json!({"elements": numbers.len(), "sum": numbers.iter().sum::<f64>(), "norm": squares.sqrt(),
+           "last": numbers.last()})
+}
+
+#[test]
+fn shipped_programs_give_the_output_to_expect() {
+    let folder = directory("shipped");
+    let expected_path = "../../examples/programs/expected.json";
+    let mut found = json!({});
+    for (name, buffer) in SHIPPED {
+        let file = folder.join(format!("{name}.npy"));
+        let output = format!("{buffer}={}", file.display());
+        let program = format!("examples/programs/{name}.json");
+        let text = run(&["run", &program, "--check", "--output", &output]).success();
+        assert!(text.contains("the same as the serial run, bit for bit"), "{text}");
+        found[name] = figures(&fs::read(&file).unwrap());
+        found[name]["buffer"] = json!(buffer);
+    }
+    if std::env::var_os("SYNCLINE_BLESS").is_some() {
+        fs::write(expected_path, format!("{found:#}\n")).unwrap();
+    }
+    let expected: Value = serde_json::from_slice(&fs::read(expected_path).unwrap()).unwrap();
+    for (name, _) in SHIPPED {
+        for figure in ["elements", "sum", "norm", "last"] {
+            let (found, expected) = (&found[name][figure], &expected[name][figure]);
+            let (x, y) = (found.as_f64().unwrap(), expected.as_f64().unwrap());
+            // Processors with and without fused multiply-add round differently.
+            assert!((x - y).abs() <= 1e-3 * y.abs().max(1.0), "{name} {figure}: {x}, not {y}");
+        }
+    }
+}
+
+#[test]
+fn every_mode_and_every_file() {
+    let folder = directory("run-files");
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let program = "examples/programs/mlp.json";
+    let (capture, trace, report) = (path("run.sltrace"), path("trace.json"), path("report.html"));
+    for mode in ["plan", "stream", "serial"] {
+        let files = ["--capture", &capture, "--trace", &trace, "--report", &report];
+        let text =
+            run(&[&["run", program, "--mode", mode, "--json"], &files[..]].concat()).success();
+        let facts: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(facts["tasks"], 24, "{mode}");
+        assert!(facts["makespan_ns"].as_u64().unwrap() > 0);
+        let events: Value = serde_json::from_slice(&fs::read(&trace).unwrap()).unwrap();
+        let events = events["traceEvents"].as_array().unwrap();
+        let of = |phase: &str| events.iter().filter(|event| event["ph"] == phase).count();
+        assert_eq!(of("X"), 24, "{mode}: a slice for each task");
+        assert!(of("s") > 0 && of("s") == of("f"), "{mode}: arrows have two ends");
+        assert!(of("M") > 0 && of("C") > 0, "{mode}: tracks and counters");
+        let page = fs::read_to_string(&report).unwrap();
+        assert!(page.starts_with("<!doctype html>") && page.contains("gelu"), "{mode}");
+        // What was captured can be analysed, reported, and run again.
+        run(&["deps", "check", &capture]).success();
+        run(&["report", &capture, "-o", &report]).success();
+        run(&["run", &capture, "--check"]).success();
+    }
+}
+
+#[test]
+fn several_devices_exchange_what_they_need() {
+    let program = "examples/programs/cholesky.json";
+    let text = run(&["run", program, "--devices", "cpu:0,cpu:1", "--check", "--json"]).success();
+    let facts: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(facts["differences"], json!([]));
+    let lanes = facts["lanes"].as_array().unwrap();
+    let ran_on = |device: &str| {
+        lanes
+            .iter()
+            .any(|lane| lane["name"].as_str().unwrap().starts_with(device) && lane["tasks"] != 0)
+    };
+    assert!(ran_on("cpu:0") || ran_on("cpu:1"), "{text}");
+}
+
+#[test]
+fn a_program_from_standard_input() {
+    let folder = directory("run-input");
+    let file = folder.join("random.json");
+    let written = run(&["example", "random", "--set", "tasks=20", "-o", file.to_str().unwrap()]);
+    written.success();
+    assert!(run_with_input(&["run", "-", "--check"], &file).success().contains("bit for bit"));
+}
+
+#[test]
+fn bad_programs_are_refused_in_one_line() {
+    let folder = directory("run-refused");
+    let program = |text: &str, name: &str| write_text(&folder, name, text);
+    let base = r#"{"format": "syncline-trace", "version": 1, "buffers": [{"id": 0, "bytes": 16, "name": "x"}],
+        "tasks": [{"id": 0, "kernel": "KERNEL", "args": [
+        {"access": "output_existing", "buffer": 0, "offset": 0, "dtype": "f32", "shape": [4], "strides": [4]}]}]}"#;
+    let typo = program(&base.replace("KERNEL", "fil"), "typo.json");
+    let line = run(&["run", &typo]).refusal();
+    assert!(line.contains("tasks[0]") && line.contains("did you mean `fill`?"), "{line}");
+    let good = program(&base.replace("KERNEL", "fill"), "good.json");
+    let line = run(&["run", &good, "--output", "y=y.npy"]).refusal();
+    assert!(line.contains("no buffer is called `y`"), "{line}");
+    let line = run(&["run", &good, "--devices", "vulkan:0"]).refusal();
+    assert!(line.contains("not built into this program"), "{line}");
+    let line = run(&["example", "cholesy"]).refusal();
+    assert!(line.contains("did you mean `cholesky`?"), "{line}");
+    let line = run(&["run", "nowhere.json"]).refusal();
+    assert!(line.contains("nowhere.json"), "{line}");
+}
+
+#[test]
+fn kernels_and_devices_are_listed() {
+    let kernels: Value = serde_json::from_str(&run(&["kernels", "--json"]).success()).unwrap();
+    let names: Vec<_> = kernels["kernels"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["name"].as_str().unwrap())
+        .collect();
+    for name in ["gemm", "softmax", "potrf", "embedding", "transpose"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    assert!(run(&["kernels"]).success().contains("c = alpha * op(a) * op(b) + beta * c"));
+    let devices: Value = serde_json::from_str(&run(&["devices", "--json"]).success()).unwrap();
+    assert_eq!(devices["devices"][0]["device"], "cpu:0");
+    assert_eq!(devices["unusable"].as_array().unwrap().len(), 3);
+    assert!(run(&["devices"]).success().contains("cpu:0"));
+}
+
+#[test]
+fn machines_that_are_not_here_are_simulated() {
+    let folder = directory("run-simulated");
+    let machine = |lanes: u32, name: &str| {
+        write_text(&folder, name, &format!("[[device]]\nname = \"cpu:0\"\nlanes = {lanes}\n"))
+    };
+    let capture = folder.join("timed.sltrace");
+    let capture = capture.to_str().unwrap();
+    let program = "examples/programs/stencil.json";
+    run(&["run", program, "--mode", "serial", "--capture", capture]).success();
+    let makespan = |machine: &str| {
+        let text = run(&["run", capture, "--simulate", machine, "--json"]).success();
+        serde_json::from_str::<Value>(&text).unwrap()["makespan_ns"].as_u64().unwrap()
+    };
+    let (one, four) = (makespan(&machine(1, "one.toml")), makespan(&machine(4, "four.toml")));
+    assert!(four < one && one <= 5 * four, "{one} ns on one lane, {four} ns on four");
+    let broken = write_text(&folder, "broken.toml", "[[device]]\nname = 3\n");
+    let line = run(&["run", program, "--simulate", &broken]).refusal();
+    assert!(line.contains("broken.toml") && line.contains("line 2"), "{line}");
+}
