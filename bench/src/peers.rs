@@ -1,0 +1,69 @@
+//! Peers written in C and C++, compiled when they are needed.
+//!
+//! A peer is one file in `bench/peers`. It prints one number for each line of its result: what it measured. Where
+//! the compiler or a library is missing, the rows beside that peer are left out, and a line says why.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A peer that has been compiled.
+pub struct Peer {
+    program: PathBuf,
+}
+
+impl Peer {
+    /// Compiles `bench/peers/{source}` with `compiler` and `flags` (libraries included).
+    pub fn compile(source: &str, compiler: &str, flags: &[&str]) -> Option<Self> {
+        let source_path = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(source);
+        let folder = std::env::temp_dir().join(format!("syncline-peers-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).ok()?;
+        let program = folder.join(source.replace('.', "-"));
+        let output = Command::new(compiler)
+            .arg("-O2")
+            .arg(&source_path)
+            .arg("-o")
+            .arg(&program)
+            .args(flags)
+            .output();
+        match output {
+            Ok(output) if output.status.success() => Some(Self { program }),
+            Ok(output) => {
+                let log = String::from_utf8_lossy(&output.stderr);
+                eprintln!(
+                    "{source} does not compile, and is left out: {}",
+                    log.lines().next().unwrap_or("")
+                );
+                None
+            }
+            Err(error) => {
+                eprintln!("{compiler} cannot be run, and {source} is left out: {error}");
+                None
+            }
+        }
+    }
+
+    /// Runs the peer and returns the numbers that it prints.
+    pub fn run(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Vec<f64> {
+        let output = Command::new(&self.program)
+            .args(arguments)
+            .envs(environment.iter().copied())
+            .output()
+            .unwrap_or_else(|error| panic!("{}: {error}", self.program.display()));
+        assert!(
+            output.status.success(),
+            "{} {arguments:?}: {}",
+            self.program.display(),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let text = String::from_utf8_lossy(&output.stdout);
+        text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // A file left in the temporary folder does no harm.
+        let _ = std::fs::remove_file(&self.program);
+        let _ = self.program.parent().map(std::fs::remove_dir);
+    }
+}
