@@ -1,0 +1,41 @@
+//! The project's own tasks: `cargo xtask setup | test | bench | soak`.
+//!
+//! What a new machine lacks, `setup` installs; `test` calls it first. Nothing here is needed to build or use the
+//! library itself.
+
+mod command;
+mod setup;
+mod test;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask setup             installs what tests and benchmarks need and the machine lacks
+cargo xtask test              setup, then format, lints, every test and the documentation
+cargo xtask bench [NAME] ...  benchmarks, with their peers in the same run: --quick, --json FILE
+cargo xtask soak              the long tests: millions of rounds, thousands of seeds, hundreds of kills";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let rest: Vec<&str> = arguments.iter().skip(1).map(String::as_str).collect();
+    let done = match arguments.first().map(String::as_str) {
+        Some("setup") => setup::run(setup::Need::Benchmarks),
+        Some("test") => setup::run(setup::Need::Tests).and_then(|()| test::run(&rest)),
+        Some("bench") => setup::run(setup::Need::Benchmarks).and_then(|()| bench(&rest)),
+        Some("soak") => test::soak(),
+        _ => Err(USAGE.to_owned()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench(arguments: &[&str]) -> Result<(), String> {
+    let mut all = vec!["run", "--profile", "bench", "--package", "syncline-bench", "--"];
+    all.extend(arguments);
+    command::cargo(&all, &[])
+}

@@ -1,0 +1,97 @@
+//! Installing what the machine lacks: a test runner, and the system's packages that tests and peers use.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::command::{self, cargo, succeeds};
+
+/// What the installed things are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// The tests alone.
+    Tests,
+    /// The peers beside the benchmarks too.
+    Benchmarks,
+}
+
+/// A file that tells whether a package is there, and the package.
+type Package = (&'static str, &'static str);
+
+const FOR_TESTS: &[Package] = &[("/usr/bin/gcc", "gcc")];
+/// The report is looked at with a real browser; where none can be had, those tests say that they are skipped.
+const FOR_BROWSER_TESTS: &[Package] = &[("/usr/bin/chromium", "chromium")];
+const FOR_BENCHMARKS: &[Package] =
+    &[("/usr/bin/g++", "g++"), ("/usr/include/tbb/flow_graph.h", "libtbb-dev")];
+
+/// Where the Python of the tests lives, with the packages below: files of ours are read by others, and the other way round.
+const PYTHON: &str = "target/python";
+const PYTHON_PACKAGES: &[&str] = &["safetensors", "numpy"];
+
+/// The Python with the packages that tests use; made if it is not there. `None`, with a word, where it cannot be had:
+/// tests that need it then say that they are skipped.
+pub fn python() -> Option<PathBuf> {
+    let program = std::path::absolute(PYTHON).ok()?.join("bin/python3");
+    let shown = program.display().to_string();
+    if succeeds(&shown, &["-c", "import safetensors.numpy"]) {
+        return Some(program);
+    }
+    let made = command::run(Command::new("python3").args(["-m", "venv", PYTHON])).and_then(|()| {
+        let mut pip = Command::new(&program);
+        command::run(pip.args(["-m", "pip", "install", "--quiet"]).args(PYTHON_PACKAGES))
+    });
+    match made {
+        Ok(()) => Some(program),
+        Err(message) => {
+            eprintln!("no Python for the tests: {message}");
+            None
+        }
+    }
+}
+
+/// Installs what is missing; says what cannot be.
+fn install(packages: &[Package]) -> Result<(), String> {
+    let missing: Vec<&str> = packages
+        .iter()
+        .filter(|(file, _)| !Path::new(file).exists())
+        .map(|(_, name)| *name)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if !succeeds("apt-get", &["--version"]) {
+        return Err(format!("please install {}: this machine has no apt-get", missing.join(", ")));
+    }
+    let apt = |arguments: &[&str]| {
+        let mut command = if is_root() {
+            Command::new("apt-get")
+        } else {
+            let mut sudo = Command::new("sudo");
+            sudo.arg("apt-get");
+            sudo
+        };
+        command::run(command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive"))
+    };
+    apt(&["update", "-qq"])?;
+    let mut all = vec!["install", "-y", "-qq", "--no-install-recommends"];
+    all.extend(&missing);
+    apt(&all)
+}
+
+/// Everything that `need` takes.
+pub fn run(need: Need) -> Result<(), String> {
+    install(FOR_TESTS)?;
+    // A missing peer leaves out its rows, a missing browser its tests; neither is a reason to do nothing.
+    let wished = if need == Need::Benchmarks { FOR_BENCHMARKS } else { FOR_BROWSER_TESTS };
+    if let Err(message) = install(wished) {
+        eprintln!("{message}");
+    }
+    if need == Need::Tests && !succeeds("cargo", &["nextest", "--version"]) {
+        cargo(&["install", "--locked", "cargo-nextest"], &[])?;
+    }
+    Ok(())
+}
+
+fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output();
+    id.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim() == "0")
+}

@@ -1,0 +1,42 @@
+//! `cargo xtask test`: format, lints, every test, and the documentation with its examples.
+
+use crate::command::cargo;
+use crate::setup;
+
+/// Everything, or with arguments only the tests that they name (`cargo xtask test -p syncline-deps`).
+pub fn run(filter: &[&str]) -> Result<(), String> {
+    if !filter.is_empty() {
+        let mut arguments = vec!["nextest", "run"];
+        arguments.extend(filter);
+        return cargo(&arguments, &[]);
+    }
+    cargo(&["fmt", "--all", "--check"], &[])?;
+    cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
+    cargo(&["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])?;
+    cargo(&["test", "--workspace", "--doc", "--quiet"], &[])?;
+    // Last, so that the runner's summary closes the output.
+    let profile = if std::env::var_os("CI").is_some() { "ci" } else { "default" };
+    let python = setup::python().map(|path| path.display().to_string());
+    let environment: Vec<_> =
+        python.iter().map(|path| ("SYNCLINE_PYTHON", path.as_str())).collect();
+    cargo(&["nextest", "run", "--workspace", "--profile", profile], &environment)
+}
+
+/// What takes too long for every change, each with the size that it runs at here: package, example, arguments.
+const SOAKS: &[(&str, &str, &[&str])] = &[
+    ("syncline-device", "ping_pong", &["5000000"]),
+    ("syncline-device", "conformance", &["--thorough"]),
+    ("syncline-runtime", "stream_soak", &["100000000"]),
+    ("syncline-reshard", "kill_soak", &["500"]),
+];
+
+/// The long tests: the soaks, then the random programs with thousands of seeds.
+pub fn soak() -> Result<(), String> {
+    for (package, example, arguments) in SOAKS {
+        let mut all = vec!["run", "--release", "--package", package, "--example", example, "--"];
+        all.extend(*arguments);
+        cargo(&all, &[])?;
+    }
+    let all = ["nextest", "run", "--workspace", "--release", "--profile", "soak"];
+    cargo(&all, &[("SYNCLINE_SEEDS", "5000")])
+}
