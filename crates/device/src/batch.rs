@@ -1,9 +1,13 @@
 //! Batches: what is submitted to a lane, and what a lane receives.
 
-use std::fmt;
-use std::sync::Arc;
+mod recording;
 
-use syncline_deps::Access;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use syncline_deps::{Access, View};
+
+pub use recording::Recording;
 
 use crate::{BufferView, DeviceError, Kernel, Lease, Point, Scalar};
 
@@ -119,6 +123,8 @@ pub enum Command {
     Dispatch(Dispatch),
     /// Calls a function on the lane.
     Host(HostFunction),
+    /// Runs commands that were recorded once.
+    Recording(Arc<Recording>),
 }
 
 /// Copies the elements of `source` to `target`.
@@ -172,6 +178,14 @@ pub struct Dispatch {
     pub grid: [u32; 3],
 }
 
+impl Dispatch {
+    /// How the arguments lie in their buffers. One without order has no elements here: others may write them at any
+    /// time.
+    pub fn views(&self) -> Vec<View> {
+        self.args.iter().map(KernelArg::view).collect()
+    }
+}
+
 /// One argument of a kernel.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
@@ -184,6 +198,19 @@ impl KernelArg {
     /// An argument; the constructors named after accesses are shorter.
     pub fn new(access: Access, target: BufferView) -> Self {
         Self { access, target }
+    }
+
+    /// How it lies in its buffer; an argument without order has no elements.
+    pub fn view(&self) -> View {
+        let view = self.target.view();
+        match self.access {
+            Access::NoDep => {
+                let step = view.dtype().bytes() as i64;
+                View::strided(view.dtype(), view.offset(), &[0], &[step])
+                    .expect("an empty view is valid")
+            }
+            _ => *view,
+        }
     }
 
     /// Read.
@@ -205,7 +232,8 @@ impl KernelArg {
 /// A function to be called on a lane, once.
 pub struct HostFunction {
     name: Arc<str>,
-    function: Box<HostFn>,
+    /// Never locked: it makes commands `Sync`, so that recordings of them can be shared.
+    function: Mutex<Box<HostFn>>,
 }
 
 type HostFn = dyn FnOnce() -> Result<(), DeviceError> + Send;
@@ -216,7 +244,7 @@ impl HostFunction {
         name: impl Into<Arc<str>>,
         function: impl FnOnce() -> Result<(), DeviceError> + Send + 'static,
     ) -> Self {
-        Self { name: name.into(), function: Box::new(function) }
+        Self { name: name.into(), function: Mutex::new(Box::new(function)) }
     }
 
     /// What it is called.
@@ -226,7 +254,7 @@ impl HostFunction {
 
     /// Calls it.
     pub fn call(self) -> Result<(), DeviceError> {
-        (self.function)()
+        (self.function.into_inner().unwrap_or_else(PoisonError::into_inner))()
     }
 }
 
@@ -260,6 +288,11 @@ impl Command {
         Command::Host(HostFunction::new(name, function))
     }
 
+    /// Runs the commands of `recording`.
+    pub fn recording(recording: &Arc<Recording>) -> Self {
+        Command::Recording(recording.clone())
+    }
+
     /// Calls `visit` with every view that the command touches, and how.
     pub fn for_each_access(&self, mut visit: impl FnMut(&BufferView, Access)) {
         match self {
@@ -272,6 +305,7 @@ impl Command {
                 dispatch.args.iter().for_each(|arg| visit(&arg.target, arg.access));
             }
             Command::Host(_) => {}
+            Command::Recording(recording) => recording.for_each_access(visit),
         }
     }
 }

@@ -32,6 +32,10 @@ pub enum DeviceError {
     },
     #[error("kernel `{kernel}` has no implementation for {backend}; it has: {available}")]
     NoImplementation { kernel: Arc<str>, backend: Backend, available: String },
+    #[error("kernel `{kernel}` does not take this on {backend}: {message}")]
+    KernelRefuses { kernel: Arc<str>, backend: Backend, message: Arc<str> },
+    #[error("{what} cannot be recorded: submit it in a batch of its own")]
+    NotRecordable { what: String },
     #[error("waited {waited:?} for `{timeline}` to reach {value}; it stands at {current}")]
     DeadlinePassed { timeline: Arc<str>, value: u64, current: u64, waited: Duration },
     #[error("buffer {buffer}: waited {waited:?} for the work that uses it")]

@@ -1,29 +1,27 @@
 //! Kernels: what a task does, with one implementation for each backend that can run it.
 
 mod args;
+mod convention;
+mod grid;
 mod scalar;
+mod source;
 
 use std::fmt;
 use std::sync::Arc;
 
+use syncline_deps::View;
+
 pub use args::{KernelArgs, RawArg, Strided, StridedMut};
+pub use convention::{ScalarType, WORDS_PER_ARGUMENT};
+pub use grid::{GROUPS_ALONG_X, Grid};
 pub use scalar::Scalar;
+pub use source::KernelSource;
+use source::Sources;
 
 use crate::{Backend, DeviceError};
 
 /// The body of a kernel on the CPU.
 pub type CpuFunction = dyn Fn(&mut KernelArgs<'_>) -> Result<(), String> + Send + Sync;
-
-/// A kernel's source for a backend that compiles it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KernelSource {
-    /// WGSL for Vulkan, OpenCL C, or CUDA C / PTX.
-    pub text: Arc<str>,
-    /// The function in `text` to start.
-    pub entry: Arc<str>,
-    /// Work items in a group (WGSL: must agree with `@workgroup_size`).
-    pub group: [u32; 3],
-}
 
 /// A named computation with an implementation per backend. Clones are handles of the same kernel.
 ///
@@ -44,7 +42,7 @@ pub struct Kernel(Arc<Inner>);
 struct Inner {
     name: Arc<str>,
     cpu: Option<Box<CpuFunction>>,
-    sources: Vec<(Backend, KernelSource)>,
+    sources: Vec<(Backend, Sources)>,
 }
 
 /// What a kernel's closure may return: nothing, or a result whose error can be printed.
@@ -88,7 +86,7 @@ impl Kernel {
     pub fn supports(&self, backend: Backend) -> bool {
         match backend {
             Backend::Cpu => self.0.cpu.is_some(),
-            _ => self.source(backend).is_some(),
+            _ => self.sources(backend).is_some(),
         }
     }
 
@@ -98,9 +96,31 @@ impl Kernel {
         self.0.cpu.as_deref()
     }
 
-    /// The source for `backend`.
-    pub fn source(&self, backend: Backend) -> Option<&KernelSource> {
-        self.0.sources.iter().find(|(of, _)| *of == backend).map(|(_, source)| source)
+    /// The source for arguments like `views` on `backend`, which is not the CPU. The same arguments get the same
+    /// source: what was compiled from it may be kept by [`KernelSource::key`].
+    ///
+    /// # Errors
+    /// There is none for the backend, or none for such arguments; the message says what there is.
+    pub fn source(
+        &self,
+        backend: Backend,
+        views: &[View],
+    ) -> Result<Arc<KernelSource>, DeviceError> {
+        self.require(backend)?;
+        let sources = self.sources(backend).ok_or_else(|| DeviceError::NoImplementation {
+            kernel: self.name().clone(),
+            backend,
+            available: "a body that is called, without a source".into(),
+        })?;
+        sources.select(views).map_err(|message| DeviceError::KernelRefuses {
+            kernel: self.name().clone(),
+            backend,
+            message: message.into(),
+        })
+    }
+
+    fn sources(&self, backend: Backend) -> Option<&Sources> {
+        self.0.sources.iter().find(|(of, _)| *of == backend).map(|(_, sources)| sources)
     }
 
     /// An error that lists what there is, unless there is an implementation for `backend`.
@@ -144,10 +164,25 @@ impl KernelBuilder {
         self
     }
 
-    /// The source for `backend`; a later one replaces an earlier one.
-    pub fn source(mut self, backend: Backend, source: KernelSource) -> Self {
+    /// The source for `backend`, whatever the arguments; a later one replaces an earlier one.
+    pub fn source(self, backend: Backend, source: KernelSource) -> Self {
+        self.with(backend, Sources::Fixed(Arc::new(source)))
+    }
+
+    /// Sources for `backend` that depend on the arguments. `choose` gives arguments that the kernel takes there a
+    /// number, and refuses others with a reason; `generate` makes the source of a number, once.
+    pub fn variants(
+        self,
+        backend: Backend,
+        choose: impl Fn(&[View]) -> Result<u64, String> + Send + Sync + 'static,
+        generate: impl Fn(u64) -> KernelSource + Send + Sync + 'static,
+    ) -> Self {
+        self.with(backend, Sources::variants(choose, generate))
+    }
+
+    fn with(mut self, backend: Backend, sources: Sources) -> Self {
         self.0.sources.retain(|(of, _)| *of != backend);
-        self.0.sources.push((backend, source));
+        self.0.sources.push((backend, sources));
         self
     }
 

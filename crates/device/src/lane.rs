@@ -128,6 +128,11 @@ impl LaneInfo {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         Self { name: name.into(), kind, device, id, order: Mutex::new(()) }
     }
+
+    /// Identity: no two lanes of a process have the same, ever.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
 }
 
 /// The right to submit to several lanes as one step with respect to all others who hold such a guard.

@@ -45,15 +45,16 @@ mod sync;
 mod timeline;
 
 pub use batch::{
-    Batch, Command, Commands, Copy, Dispatch, Fill, HostFunction, KernelArg, Pattern, Work,
+    Batch, Command, Commands, Copy, Dispatch, Fill, HostFunction, KernelArg, Pattern, Recording,
+    Work,
 };
 pub use buffer::{Buffer, BufferView, Lease, Map, MapMut};
 pub use device::{Capabilities, Device, DeviceInfo};
 pub use element::Element;
 pub use error::DeviceError;
 pub use kernel::{
-    CpuFunction, Kernel, KernelArgs, KernelBuilder, KernelOutcome, KernelSource, RawArg, Scalar,
-    Strided, StridedMut,
+    CpuFunction, GROUPS_ALONG_X, Grid, Kernel, KernelArgs, KernelBuilder, KernelOutcome,
+    KernelSource, RawArg, Scalar, ScalarType, Strided, StridedMut, WORDS_PER_ARGUMENT,
 };
 pub use lane::{Lane, LaneInfo, LaneKind, SubmissionGuard};
 pub use memory::{ALIGNMENT, Allocator, Memory, MemoryUse, Pool};

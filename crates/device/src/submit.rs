@@ -5,7 +5,9 @@ use std::sync::MutexGuard;
 use syncline_deps::{Access, BufferId, Region};
 
 use crate::buffer::{Hazards, Touch};
-use crate::{Batch, Buffer, BufferView, Command, DeviceError, Lane, Point, Work};
+use crate::{
+    Backend, Batch, Buffer, BufferView, Command, DeviceError, Dispatch, Lane, Point, Work,
+};
 
 /// Who sees to it that conflicting work is ordered.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -109,8 +111,20 @@ fn check(lane: &dyn Lane, command: &Command) -> Result<(), DeviceError> {
     match command {
         Command::Copy(copy) => crate::copy::check(copy),
         Command::Fill(fill) => crate::fill::check(fill),
-        Command::Dispatch(dispatch) => dispatch.kernel.require(lane.info().device.backend),
+        Command::Dispatch(dispatch) => check_kernel(lane, dispatch),
         Command::Host(_) => Ok(()),
+        Command::Recording(recording) => {
+            recording.check_once(lane.info().id(), |command| check(lane, command))
+        }
+    }
+}
+
+fn check_kernel(lane: &dyn Lane, dispatch: &Dispatch) -> Result<(), DeviceError> {
+    let backend = lane.info().device.backend;
+    dispatch.kernel.require(backend)?;
+    match backend {
+        Backend::Cpu => Ok(()),
+        _ => dispatch.kernel.source(backend, &dispatch.views()).map(|_| ()),
     }
 }
 

@@ -4,8 +4,6 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use syncline_deps::{Access, View};
-
 use super::queue::{Item, Job, Queue, Taken};
 use crate::copy::CopyPlan;
 use crate::{
@@ -174,18 +172,33 @@ fn run_command(
         return catch(|| HostFunction::call(function))
             .unwrap_or_else(|panic| Err(panicked(&name, task, panic)));
     }
-    let ran = catch(|| match &command {
+    let result = match &command {
+        Command::Recording(recording) => recording.commands().iter().try_for_each(|command| {
+            refuse_if_closing(queue)?;
+            run_borrowed(command, task, scratch)
+        }),
+        command => run_borrowed(command, task, scratch),
+    };
+    drop_quietly(command);
+    result
+}
+
+/// Runs a command that can run more than once.
+fn run_borrowed(
+    command: &Command,
+    task: Option<&Arc<str>>,
+    scratch: &mut Vec<RawArg>,
+) -> Result<(), DeviceError> {
+    let ran = catch(|| match command {
         Command::Copy(copy) => run_copy(copy),
         Command::Fill(fill) => run_fill(fill),
         Command::Dispatch(dispatch) => run_dispatch(dispatch, task, scratch),
-        Command::Host(_) => unreachable!("called above"),
+        Command::Host(_) | Command::Recording(_) => unreachable!("they are never recorded"),
     });
-    let result = ran.unwrap_or_else(|panic| match &command {
+    ran.unwrap_or_else(|panic| match command {
         Command::Dispatch(dispatch) => Err(panicked(dispatch.kernel.name(), task, panic)),
         _ => Err(panicked(&"copy or fill".into(), task, panic)),
-    });
-    drop_quietly(command);
-    result
+    })
 }
 
 fn catch<T>(call: impl FnOnce() -> T) -> std::thread::Result<T> {
@@ -228,24 +241,13 @@ fn run_dispatch(
     scratch.clear();
     scratch.extend(dispatch.args.iter().map(|arg| RawArg {
         base: base(&arg.target),
-        view: if arg.access == Access::NoDep {
-            nothing_of(&arg.target)
-        } else {
-            *arg.target.view()
-        },
+        view: arg.view(),
         writes: arg.access.writes(),
     }));
     // SAFETY: as in `run_copy`; the views of one batch may overlap each other, which `KernelArgs` looks after.
     let args = unsafe { KernelArgs::from_raw(scratch, &dispatch.scalars) };
     function(&mut args.with_grid(dispatch.grid))
         .map_err(|message| failed(&dispatch.kernel, task, message))
-}
-
-/// An argument without order has no element that could be taken: others may write them at any time.
-#[cold]
-fn nothing_of(target: &BufferView) -> View {
-    let (dtype, offset) = (target.view().dtype(), target.view().offset());
-    View::strided(dtype, offset, &[0], &[dtype.bytes() as i64]).expect("an empty view is valid")
 }
 
 #[cold]
