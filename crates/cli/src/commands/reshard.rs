@@ -1,5 +1,6 @@
 //! `syncline reshard`: from one parallel layout of tensors to another.
 
+mod launch;
 mod plan;
 mod progress;
 mod refit;

@@ -1,8 +1,15 @@
 //! `reshard refit`: a made-up model between processes and between threads.
 
+use std::fs;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
-use crate::support::{directory, run, write_text};
+use crate::support::{command, directory, run, write_text};
+
+/// Far more than anything here takes.
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn mesh(axes: &str, dim: usize) -> String {
     format!(
@@ -56,4 +63,65 @@ fn what_cannot_be_refitted_is_refused_in_one_line() {
     assert!(slots.contains("multiple of 64"), "{slots}");
     let full = run(&[&base[..], &["--slot-bytes", "1048576GiB"]].concat()).refusal();
     assert!(full.contains("no room for"), "{full}");
+}
+
+/// A refit that goes on until it is ended, and the processes of its PEs.
+fn endless(test: &str) -> (Child, Vec<i32>) {
+    let folder = directory(test);
+    let from = write_text(&folder, "a.toml", &mesh(r#"[["tp", 4]]"#, 0));
+    let to = write_text(&folder, "b.toml", &mesh(r#"[["tp", 2], ["dp", 2]]"#, 1));
+    let args = ["reshard", "refit", "--from", &from, "--to", &to, "--repeat", "100000000"];
+    let mut command = command(&args);
+    let parent = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let started = Instant::now();
+    loop {
+        // A thread's list has what that thread started: the PEs come from the first.
+        let list = format!("/proc/{0}/task/{0}/children", parent.id());
+        let list = fs::read_to_string(list).expect("the kernel lists children");
+        let children: Vec<i32> =
+            list.split_whitespace().map(|child| child.parse().unwrap()).collect();
+        if children.len() == 4 {
+            return (parent, children);
+        }
+        assert!(started.elapsed() < LIMIT, "{} PEs after {LIMIT:?}", children.len());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn kill(process: i32) {
+    let process = rustix::process::Pid::from_raw(process).unwrap();
+    rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
+}
+
+/// True if it is gone, or only its exit status is left.
+fn has_ended(process: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    status.rsplit(')').next().is_none_or(|rest| rest.trim().is_empty() || rest.starts_with(" Z"))
+}
+
+#[test]
+fn a_killed_pe_ends_the_command_which_says_so() {
+    for (round, delay_ms) in [0, 30, 200].into_iter().enumerate() {
+        let (parent, children) = endless("reshard_refit_killed");
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        kill(children[round]);
+        let output = parent.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert_eq!(said, format!("syncline: PE {round} was ended by signal 9\n"));
+        assert!(children.iter().all(|child| has_ended(*child)));
+    }
+}
+
+#[test]
+fn pes_end_with_the_command_that_started_them() {
+    let (mut parent, children) = endless("reshard_refit_orphans");
+    std::thread::sleep(Duration::from_millis(100));
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    let killed = Instant::now();
+    while !children.iter().all(|child| has_ended(*child)) {
+        assert!(killed.elapsed() < LIMIT, "a PE goes on without the one that started it");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

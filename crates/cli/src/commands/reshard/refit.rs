@@ -2,15 +2,16 @@
 //!
 //! Over `shm` the program starts itself once for each PE; over `local` the PEs are threads.
 
-mod launch;
 mod pe;
+mod threads;
 mod values;
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 
+use super::launch::{self, Role};
 use super::{plan, size};
 use crate::outcome::{Failure, Outcome};
 use crate::output::to_standard_output;
@@ -49,12 +50,8 @@ pub(crate) struct RefitArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// The group to join, for the processes that this program starts.
-    #[arg(long, hide = true, requires = "rank")]
-    join: Option<String>,
-    /// The rank to join as.
-    #[arg(long, hide = true)]
-    rank: Option<usize>,
+    #[command(flatten)]
+    role: Role,
 }
 
 /// How PEs reach each other.
@@ -84,18 +81,28 @@ pub(super) fn run(args: &RefitArgs) -> Result<Outcome, Failure> {
         checksums: args.checksums,
         timeout: Duration::from_secs(args.timeout),
     };
-    let reports = match (&args.join, args.rank, args.transport) {
-        (Some(name), Some(rank), _) => {
-            let report = setup.join_and_run(name, rank).map_err(Failure::Usage)?;
-            return to_standard_output(|out| {
-                writeln!(out, "{}", report.to_text())?;
-                Ok(Outcome::Success)
-            });
-        }
-        (_, _, TransportName::Local) => launch::threads(&setup),
-        (_, _, TransportName::Shm) => launch::processes(&setup),
+    if args.role.is_pe() {
+        let report = setup.join_and_run(&args.role).map_err(Failure::Usage)?;
+        return to_standard_output(|out| {
+            writeln!(out, "{}", report.to_text())?;
+            Ok(Outcome::Success)
+        });
+    }
+    let reports = match args.transport {
+        TransportName::Local => threads::run(&setup),
+        TransportName::Shm => processes(&setup),
     };
     show(args, &setup, &reports.map_err(Failure::Usage)?)
+}
+
+/// Every PE in a process of its own.
+fn processes(setup: &Setup) -> Result<Vec<PeReport>, String> {
+    let limit = Instant::now() + setup.timeout.saturating_mul(setup.repeat as u32 + 4);
+    let said = launch::processes(setup.pes, Some(limit), |_, _| ())?;
+    let parse = |(rank, said): (usize, &String)| {
+        PeReport::parse(said).ok_or_else(|| format!("PE {rank} has not reported"))
+    };
+    said.iter().enumerate().map(parse).collect()
 }
 
 /// Prints what the PEs reported; a wrong element anywhere is something found.

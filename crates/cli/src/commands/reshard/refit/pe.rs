@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use syncline_reshard::transport::{Endpoint, Wait, shm};
+use syncline_reshard::transport::{Endpoint, shm};
 use syncline_reshard::{
     CopyService, Layout, PlanOptions, ServiceError, ServiceOptions, Sources, Target, Versions,
 };
 
+use super::super::launch::Role;
 use super::values;
 
 /// What every PE of a group is told.
@@ -58,12 +59,11 @@ impl PeReport {
 }
 
 impl Setup {
-    /// Joins the group `name` and does this PE's part.
-    pub fn join_and_run(&self, name: &str, rank: usize) -> Result<PeReport, String> {
+    /// Joins the group that this process was started for and does this PE's part.
+    pub fn join_and_run(&self, role: &Role) -> Result<PeReport, String> {
         let options =
             shm::Options { depth: self.depth, slot_bytes: self.slot_bytes, ..Default::default() };
-        let joined = shm::join(name, rank, self.pes, &options, &Wait::timeout(self.timeout));
-        self.run(joined.map_err(|error| error.to_string())?)
+        self.run(role.join(self.pes, &options, self.timeout)?)
     }
 
     /// This PE's part over any transport.
