@@ -155,7 +155,7 @@ fn a_terminal_shows_a_bar_and_a_pipe_none() {
     let file = file.to_str().unwrap();
     run(&["example", "random", "--set", "tasks=300", "--set", "elements=200000", "-o", file])
         .success();
-    let program = [env!("CARGO_BIN_EXE_syncline"), "run", file].join(" ");
+    let program = [env!("CARGO_BIN_EXE_syncline"), "run", file, "--repeat", "20"].join(" ");
     let in_terminal = std::process::Command::new("script")
         .args(["--quiet", "--return", "--command", &program, "/dev/null"])
         .stdin(std::process::Stdio::null())
@@ -166,7 +166,7 @@ fn a_terminal_shows_a_bar_and_a_pipe_none() {
     };
     let shown = String::from_utf8_lossy(&in_terminal.stdout).into_owned();
     assert!(in_terminal.status.success(), "{shown}");
-    assert!(shown.contains("of 300 tasks") && shown.contains("critical path"), "{shown}");
+    assert!(shown.contains("of 6000 tasks") && shown.contains("critical path"), "{shown}");
     let piped = command(&["run", file]).output().unwrap();
     assert!(piped.status.success() && piped.stderr.is_empty(), "{piped:?}");
 }
