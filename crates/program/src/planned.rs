@@ -17,7 +17,8 @@ use syncline_runtime::replay::{Bindings, LoadedPlan, OpTime, TaskBody};
 
 use crate::error::{ProgramError, RunError};
 use crate::program::Program;
-use crate::run::{CopyTiming, Run, RunOptions, Timing, read_back};
+use crate::progress::Progress;
+use crate::run::{CopyTiming, Run, RunOptions, Timing, read_back, watched};
 
 impl Program {
     /// Compiles the program for these devices and replays it; the fastest of the repeats counts.
@@ -32,11 +33,20 @@ impl Program {
         let mut loaded: Option<LoadedPlan> = None;
         for repeat in 0..options.repeats.max(1) {
             if repeat < 2 {
-                loaded = Some(self.load_plan(&graph, &machine, &devices, &costs)?);
+                loaded = Some(self.load_plan(
+                    &graph,
+                    &machine,
+                    &devices,
+                    &costs,
+                    options.progress.as_ref(),
+                )?);
             }
             let plan = loaded.as_mut().expect("loaded in the first repeat");
             let run = self.run_once(plan, &devices)?;
             plan.observe(&mut costs);
+            if let Some(progress) = &options.progress {
+                progress.reach(u64::from(repeat + 1) * self.tasks().len() as u64);
+            }
             if best.as_ref().is_none_or(|best| run.makespan_ns < best.makespan_ns) {
                 best = Some(run);
             }
@@ -104,12 +114,13 @@ impl Program {
         machine: &Machine,
         devices: &[Arc<dyn Device>],
         costs: &CostModel,
+        progress: Option<&Progress>,
     ) -> Result<LoadedPlan, RunError> {
         let options = CompileOptions::default().with_costs(costs);
         let plan = ExecutionPlan::compile(graph, machine, &options).map_err(refused)?;
         let body = |task: syncline_plan::TaskInfo<'_>, _| {
             let what = &self.tasks()[task.index().index()];
-            TaskBody::kernel(&what.kernel, what.scalars.clone())
+            TaskBody::kernel(&watched(progress, &what.kernel), what.scalars.clone())
         };
         LoadedPlan::load(Arc::new(plan), devices, body).map_err(refused)
     }
@@ -187,7 +198,7 @@ fn machine(devices: &[Arc<dyn Device>]) -> Result<Machine, RunError> {
 }
 
 /// What ran when: tasks in the order of the trace, and copies.
-pub(crate) fn collect(plan: &ExecutionPlan, times: &[OpTime], contents: Vec<Vec<u8>>) -> Run {
+pub(crate) fn collect(plan: &Arc<ExecutionPlan>, times: &[OpTime], contents: Vec<Vec<u8>>) -> Run {
     let mut timings = vec![Timing { lane: 0, start_ns: 0, end_ns: 0 }; plan.tasks().len()];
     let mut copies = Vec::new();
     for (at, lane) in plan.lanes().iter().enumerate() {
@@ -210,7 +221,14 @@ pub(crate) fn collect(plan: &ExecutionPlan, times: &[OpTime], contents: Vec<Vec<
         timing.start_ns -= first_ns;
         timing.end_ns -= first_ns;
     }
-    Run { contents, makespan_ns, timings, lanes: lane_names(plan), copies }
+    Run {
+        contents,
+        makespan_ns,
+        timings,
+        lanes: lane_names(plan),
+        copies,
+        plan: Some(plan.clone()),
+    }
 }
 
 fn copy_timing(plan: &ExecutionPlan, copy: &syncline_plan::Copy, timing: Timing) -> CopyTiming {

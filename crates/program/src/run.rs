@@ -4,10 +4,14 @@ use std::sync::Arc;
 
 use syncline_deps::trace::{Lane, Trace};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
-use syncline_device::{Batch, Buffer, Command, Deadline, Device, DeviceSpec, KernelArg, LaneKind};
+use syncline_device::{
+    Batch, Buffer, Command, Deadline, Device, DeviceSpec, Kernel, KernelArg, LaneKind,
+};
+use syncline_plan::ExecutionPlan;
 
 use crate::error::RunError;
 use crate::program::Program;
+use crate::progress::Progress;
 use crate::timed::Clock;
 
 /// What a run left behind.
@@ -21,8 +25,10 @@ pub struct Run {
     pub timings: Vec<Timing>,
     /// The lanes that timings refer to, by name.
     pub lanes: Vec<String>,
-    /// What was copied between devices.
+    /// What was copied between devices, in the order of the plan's ops.
     pub copies: Vec<CopyTiming>,
+    /// The plan that was run, if there was one.
+    pub plan: Option<Arc<ExecutionPlan>>,
 }
 
 /// When and where bytes were copied from one device to another.
@@ -43,11 +49,13 @@ pub struct RunOptions {
     pub devices: Vec<DeviceSpec>,
     /// How often to run; the fastest run is reported.
     pub repeats: u32,
+    /// Counts the tasks that are done, for whoever watches.
+    pub progress: Option<Progress>,
 }
 
 impl Default for RunOptions {
     fn default() -> Self {
-        Self { devices: vec![DeviceSpec::CPU], repeats: 1 }
+        Self { devices: vec![DeviceSpec::CPU], repeats: 1, progress: None }
     }
 }
 
@@ -65,6 +73,11 @@ pub struct Timing {
 impl Program {
     /// Runs the tasks in the order of the trace, each after the one before, on one lane.
     pub fn run_serially(&self) -> Result<Run, RunError> {
+        self.run_serially_watched(None)
+    }
+
+    /// The same, counting the tasks that are done.
+    pub fn run_serially_watched(&self, progress: Option<&Progress>) -> Result<Run, RunError> {
         let device = CpuDevice::open(CpuOptions::new(0).compute_lanes(1))?;
         let buffers = self.filled_buffers(&device)?;
         let clock = Clock::start(self.tasks().len());
@@ -78,7 +91,7 @@ impl Program {
                     Ok(KernelArg::new(arg.arg.access, buffer.view(arg.arg.view)?))
                 })
                 .collect::<Result<Vec<_>, RunError>>()?;
-            let kernel = clock.wrap(&what.kernel, index);
+            let kernel = clock.wrap(&watched(progress, &what.kernel), index);
             let command = Command::dispatch(&kernel, args, what.scalars.clone());
             lane.submit(Batch::from(command).task(format!("{} {}", task.id, task.label())))?;
         }
@@ -125,8 +138,13 @@ impl Run {
             timing.end_ns -= first_ns;
         }
         let makespan_ns = timings.iter().map(|timing| timing.end_ns).max().unwrap_or(0);
-        Self { contents, makespan_ns, timings, lanes, copies: Vec::new() }
+        Self { contents, makespan_ns, timings, lanes, copies: Vec::new(), plan: None }
     }
+}
+
+/// `kernel`, counted if somebody watches.
+pub(crate) fn watched(progress: Option<&Progress>, kernel: &Kernel) -> Kernel {
+    progress.map_or_else(|| kernel.clone(), |progress| progress.counted(kernel))
 }
 
 /// The contents of all buffers.

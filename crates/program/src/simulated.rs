@@ -1,6 +1,7 @@
 //! What a program would take on a machine that is not here: the same plan, with times that are computed.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use syncline_plan::{CompileOptions, DeviceModel, ExecutionPlan, Link, Machine};
@@ -137,6 +138,7 @@ impl Program {
         let graph = self.graph_with_costs(machine, |task| costs[task])?;
         let plan =
             ExecutionPlan::compile(&graph, machine, &CompileOptions::default()).map_err(refused)?;
+        let plan = Arc::new(plan);
         let time = |op: &syncline_plan::Op| OpTime { start_ns: op.start_ns, end_ns: op.end_ns };
         let times: Vec<OpTime> = plan.ops().iter().map(time).collect();
         Ok(collect(&plan, &times, Vec::new()))

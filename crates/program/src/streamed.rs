@@ -10,7 +10,8 @@ use syncline_runtime::stream::{
 
 use crate::error::RunError;
 use crate::program::Program;
-use crate::run::{Run, RunOptions, Timing};
+use crate::progress::Progress;
+use crate::run::{Run, RunOptions, Timing, watched};
 use crate::timed::Clock;
 
 impl Program {
@@ -35,7 +36,7 @@ impl Program {
         }
         let mut best: Option<Run> = None;
         for _ in 0..options.repeats.max(1) {
-            let run = self.stream_once()?;
+            let run = self.stream_once(options.progress.as_ref())?;
             if best.as_ref().is_none_or(|best| run.makespan_ns < best.makespan_ns) {
                 best = Some(run);
             }
@@ -43,7 +44,7 @@ impl Program {
         Ok(best.expect("at least one repeat"))
     }
 
-    fn stream_once(&self) -> Result<Run, RunError> {
+    fn stream_once(&self, progress: Option<&Progress>) -> Result<Run, RunError> {
         let stream = Stream::new(StreamOptions::default()).map_err(start)?;
         let mut buffers: Vec<StreamBuffer> = Vec::new();
         for index in 0..self.trace().buffers.len() {
@@ -51,7 +52,7 @@ impl Program {
             buffers.push(stream.buffer_of(&contents).map_err(start)?);
         }
         let clock = Clock::start(self.tasks().len());
-        let submitted = self.submit_all(&stream, &buffers, &clock);
+        let submitted = self.submit_all(&stream, &buffers, &clock, progress);
         let waited = stream.wait_all();
         submitted?;
         waited.map_err(start)?;
@@ -69,6 +70,7 @@ impl Program {
         stream: &Stream,
         buffers: &[StreamBuffer],
         clock: &Clock,
+        progress: Option<&Progress>,
     ) -> Result<(), RunError> {
         let mut handles: HashMap<u64, TaskHandle> = HashMap::new();
         for (index, (task, what)) in self.trace().tasks.iter().zip(self.tasks()).enumerate() {
@@ -80,7 +82,7 @@ impl Program {
             for dep in &task.deps {
                 one = one.after(&handles[dep]);
             }
-            one = one.kernel(&clock.wrap(&what.kernel, index), &what.scalars);
+            one = one.kernel(&clock.wrap(&watched(progress, &what.kernel), index), &what.scalars);
             let submitted = stream.submit(one);
             handles.insert(task.id, submitted.map_err(start)?);
         }

@@ -19,7 +19,8 @@ impl Run {
     ///
     /// Tasks with `start_ns` and `end_ns` are timed; those whose `kind` is `copy` (or `transfer`, `pack`, `send`,
     /// `unpack`) move bytes. A buffer counts as memory from the start of the task that creates it to the end of its
-    /// last user; one that no task creates counts for the whole run.
+    /// last user; one that no task creates counts for the whole run. A buffer's `device` says where it lay, its `offset`
+    /// at which byte of it.
     pub fn from_trace(trace: &Trace) -> Result<Self, ReportError> {
         // Edges that others imply are kept too: the page hides them, and shows them on request.
         let options = SubmitOptions { full: true, ..SubmitOptions::default() };
@@ -187,7 +188,7 @@ fn memory(trace: &Trace, run: &Run) -> Vec<Allocation> {
             name,
             place: said.unwrap_or(life.place).to_owned(),
             bytes: buffer.bytes,
-            offset: None,
+            offset: buffer.extra.get("offset").and_then(Value::as_u64),
             start_ns,
             end_ns,
         })

@@ -1,6 +1,7 @@
 //! `syncline run`: execute a program, check it, and see what happened.
 
 mod chrome;
+mod progress;
 mod summary;
 
 use std::io::Write;
@@ -12,11 +13,12 @@ use syncline_device::DeviceSpec;
 use syncline_program::{
     LoadOptions, Program, Run, RunOptions, Tolerance, compare, machine_from_toml, npy,
 };
-use syncline_report::{Analysis, Lane, Op, OpKind, Timing, render};
+use syncline_report::{Analysis, render};
 
 use crate::input::{is_standard, name_of, read_bytes};
 use crate::outcome::{Failure, Outcome};
 use crate::output::{to_file, to_standard_output};
+use progress::ProgressBar;
 use summary::Facts;
 
 /// What `run` is told.
@@ -86,15 +88,13 @@ impl RunArgs {
             None => self.execute(&program).map_err(|error| failed(&error))?,
         };
         let differences = self.compare(&program, &run).map_err(|error| failed(&error))?;
-        self.write_files(&program, &run)?;
+        self.write_outputs(&program, &run)?;
 
-        let shown = program.timed_trace(&run);
-        let mut report =
-            syncline_report::Run::from_trace(&shown).map_err(|error| failed(&error))?;
-        add_copies(&mut report, &run);
-        report.title =
-            self.trace.file_stem().map_or(file.clone(), |stem| stem.to_string_lossy().into());
+        let mut report = self.report_of(&program, &run).map_err(|error| failed(&error))?;
         let analysis = Analysis::of(&report).map_err(|error| failed(&error))?;
+        if let Some(path) = &self.trace_file {
+            to_file(path, |out| chrome::write(out, &report, &analysis))?;
+        }
         let facts = Facts::of(&program, &run, &report, &analysis, differences.as_deref());
         if let Some(path) = &self.report {
             report.facts = facts.lines();
@@ -123,11 +123,14 @@ impl RunArgs {
     }
 
     fn execute(&self, program: &Program) -> Result<Run, syncline_program::RunError> {
-        let options = RunOptions { devices: self.devices.clone(), repeats: self.repeat };
+        let repeats = if self.mode == Mode::Serial { 1 } else { self.repeat };
+        let tasks = u64::from(repeats) * program.tasks().len() as u64;
+        let (_bar, progress) = ProgressBar::start(tasks).unzip();
+        let options = RunOptions { devices: self.devices.clone(), repeats, progress };
         match self.mode {
             Mode::Plan => program.run_planned(&options),
             Mode::Stream => program.run_streamed(&options),
-            Mode::Serial => program.run_serially(),
+            Mode::Serial => program.run_serially_watched(options.progress.as_ref()),
         }
     }
 
@@ -156,7 +159,23 @@ impl RunArgs {
         Ok(Some(lines))
     }
 
-    fn write_files(&self, program: &Program, run: &Run) -> Result<(), Failure> {
+    /// The run with its copies, as reports show it.
+    fn report_of(
+        &self,
+        program: &Program,
+        run: &Run,
+    ) -> Result<syncline_report::Run, syncline_report::ReportError> {
+        let executed = program.executed(run);
+        let mut report = syncline_report::Run::from_trace(&executed.trace)?;
+        for (op, id) in report.ops.iter_mut().zip(&executed.ids) {
+            op.task = *id;
+        }
+        let stem = self.trace.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        report.title = stem.unwrap_or_else(|| name_of(&self.trace));
+        Ok(report)
+    }
+
+    fn write_outputs(&self, program: &Program, run: &Run) -> Result<(), Failure> {
         for (name, path) in &self.output {
             let index = program.buffer_named(name).expect("looked up before the run");
             let bytes = run.contents[index].clone();
@@ -166,38 +185,15 @@ impl RunArgs {
             npy::write(path, &array)
                 .map_err(|message| Failure::Usage(format!("{}: {message}", path.display())))?;
         }
-        let timed = program.timed_trace(run);
-        if let Some(path) = &self.capture {
-            to_file(path, |out| timed.write_capture(out).map(|_| ()))?;
+        match &self.capture {
+            Some(path) => {
+                let timed = program.timed_trace(run);
+                to_file(path, |out| timed.write_capture(out).map(|_| ()))
+            }
+            None => Ok(()),
         }
-        if let Some(path) = &self.trace_file {
-            to_file(path, |out| chrome::write(out, program, run))?;
-        }
-        Ok(())
     }
 }
-
-/// Copies are no tasks of the program, but ops of its run.
-fn add_copies(report: &mut syncline_report::Run, run: &Run) {
-    for copy in &run.copies {
-        let name = &run.lanes[copy.timing.lane];
-        let lane = report.lanes.iter().position(|lane| lane.name == *name).unwrap_or_else(|| {
-            report.lanes.push(Lane::new(name.clone(), ""));
-            report.lanes.len() - 1
-        });
-        let (start_ns, end_ns) = (copy.timing.start_ns, copy.timing.end_ns);
-        let timing = Some(Timing { lane: lane as u32, start_ns, end_ns });
-        let copied = Op {
-            timing,
-            bytes: copy.bytes,
-            ..Op::new(COPY_TASK, copy.route.clone(), OpKind::Copy)
-        };
-        report.ops.push(copied);
-    }
-}
-
-/// The id under which copies are shown: no task of a program has it.
-const COPY_TASK: u64 = u64::MAX >> 11;
 
 fn simulate(program: &Program, path: &Path) -> Result<Run, Failure> {
     let bytes = read_bytes(path)?;

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::support::{directory, run, run_with_input, write_text};
+use crate::support::{command, directory, run, run_with_input, write_text};
 
 /// Every example that ships, and the buffer that holds its result.
 const SHIPPED: [(&str, &str); 6] = [
@@ -92,9 +92,10 @@ fn every_mode_and_every_file() {
         let events: Value = serde_json::from_slice(&fs::read(&trace).unwrap()).unwrap();
         let events = events["traceEvents"].as_array().unwrap();
         let of = |phase: &str| events.iter().filter(|event| event["ph"] == phase).count();
-        assert_eq!(of("X"), 24, "{mode}: a slice for each task");
-        assert!(of("s") > 0 && of("s") == of("f"), "{mode}: arrows have two ends");
-        assert!(of("M") > 0 && of("C") > 0, "{mode}: tracks and counters");
+        let kernels = events.iter().filter(|event| event["cat"] == "kernel").count();
+        assert_eq!(kernels, 24, "{mode}: a slice for each task");
+        assert!(of("s") > 0 && of("M") > 0, "{mode}: arrows and tracks");
+        assert_viewable(events);
         let page = fs::read_to_string(&report).unwrap();
         assert!(page.starts_with("<!doctype html>") && page.contains("gelu"), "{mode}");
         // What was captured can be analysed, reported, and run again.
@@ -104,11 +105,89 @@ fn every_mode_and_every_file() {
     }
 }
 
+/// What a viewer takes for granted: slices of a track do not overlap, arrows have two ends that lie on slices and go
+/// forwards in time, counters do not fall below zero and end where they began.
+fn assert_viewable(events: &[Value]) {
+    let ns = |value: &Value| (value.as_f64().unwrap() * 1000.0).round() as i64;
+    let of = |phase: &'static str| events.iter().filter(move |event| event["ph"] == phase);
+    let mut slices: Vec<(i64, i64, i64)> = of("X")
+        .map(|slice| {
+            let start = ns(&slice["ts"]);
+            (slice["tid"].as_i64().unwrap(), start, start + ns(&slice["dur"]))
+        })
+        .collect();
+    slices.sort_unstable();
+    for pair in slices.windows(2) {
+        let [(track, _, end), (other, start, _)] = pair else { unreachable!() };
+        assert!(track != other || end <= start, "slices overlap on track {track}: {pair:?}");
+    }
+    let tracks = of("M").map(|track| track["tid"].as_i64().unwrap()).collect::<Vec<_>>();
+    assert!(slices.iter().all(|(track, ..)| tracks.contains(track)));
+    let on_slice = |event: &Value| {
+        let (track, at) = (event["tid"].as_i64().unwrap(), ns(&event["ts"]));
+        slices.iter().any(|&(of, start, end)| of == track && (start..=end).contains(&at))
+    };
+    assert_eq!(of("s").count(), of("f").count());
+    for start in of("s") {
+        let end = of("f").find(|end| end["id"] == start["id"]).expect("an arrow has two ends");
+        assert!(on_slice(start) && on_slice(end), "{start} {end}");
+        assert!(ns(&start["ts"]) <= ns(&end["ts"]), "{start} {end}");
+    }
+    let mut counters: std::collections::BTreeMap<&str, Vec<i64>> = Default::default();
+    for event in of("C") {
+        let values = event["args"].as_object().unwrap().values();
+        let name = event["name"].as_str().unwrap();
+        counters.entry(name).or_default().extend(values.map(|value| value.as_i64().unwrap()));
+    }
+    let names: Vec<_> = counters.keys().collect();
+    assert!(counters.contains_key("running tasks"), "{names:?}");
+    assert!(counters.keys().any(|name| name.starts_with("memory")), "{names:?}");
+    for (name, values) in &counters {
+        assert!(values.iter().all(|&value| value >= 0), "{name}: {values:?}");
+        assert_eq!(values.last(), Some(&0), "{name} ends where it began");
+    }
+}
+
+#[test]
+fn a_terminal_shows_a_bar_and_a_pipe_none() {
+    let folder = directory("run-bar");
+    let file = folder.join("long.json");
+    let file = file.to_str().unwrap();
+    run(&["example", "random", "--set", "tasks=300", "--set", "elements=200000", "-o", file])
+        .success();
+    let program = [env!("CARGO_BIN_EXE_syncline"), "run", file, "--repeat", "20"].join(" ");
+    let in_terminal = std::process::Command::new("script")
+        .args(["--quiet", "--return", "--command", &program, "/dev/null"])
+        .stdin(std::process::Stdio::null())
+        .output();
+    let Ok(in_terminal) = in_terminal else {
+        eprintln!("skipped: no `script` to make a terminal with");
+        return;
+    };
+    let shown = String::from_utf8_lossy(&in_terminal.stdout).into_owned();
+    assert!(in_terminal.status.success(), "{shown}");
+    assert!(shown.contains("of 6000 tasks") && shown.contains("critical path"), "{shown}");
+    let piped = command(&["run", file]).output().unwrap();
+    assert!(piped.status.success() && piped.stderr.is_empty(), "{piped:?}");
+}
+
 #[test]
 fn several_devices_exchange_what_they_need() {
     let program = "examples/programs/cholesky.json";
-    let text = run(&["run", program, "--devices", "cpu:0,cpu:1", "--check", "--json"]).success();
+    let trace = directory("run-devices").join("trace.json");
+    let files = ["--trace", trace.to_str().unwrap()];
+    let devices = ["run", program, "--devices", "cpu:0,cpu:1"];
+    let table = run(&devices).success();
+    for row in ["devices", "tasks", "time", "critical path", "lane cpu:0/0", "peak memory cpu:0"] {
+        assert!(table.lines().any(|line| line.starts_with(row)), "no {row} in\n{table}");
+    }
+    let text = run(&[&devices[..], &files, &["--check", "--json"]].concat()).success();
+    let events: Value = serde_json::from_slice(&fs::read(&trace).unwrap()).unwrap();
+    assert_viewable(events["traceEvents"].as_array().unwrap());
     let facts: Value = serde_json::from_str(&text).unwrap();
+    let routes = facts["bytes_by_route"].as_object().unwrap().values();
+    let moved: u64 = routes.map(|bytes| bytes.as_u64().unwrap()).sum();
+    assert_eq!(facts["bytes_moved"], moved);
     assert_eq!(facts["differences"], json!([]));
     let lanes = facts["lanes"].as_array().unwrap();
     let ran_on = |device: &str| {

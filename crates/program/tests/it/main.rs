@@ -2,10 +2,12 @@
 //!
 //! - `examples`: every ready program against an answer computed another way
 //! - `ways`: plans and streams against the serial run, bit for bit
+//! - `executed`: what a run did, copies included, as a trace
 //! - `refusals`: programs that must be refused before anything runs, with the place in the file
 //! - `files`: arrays in files, initial contents
 
 mod examples;
+mod executed;
 mod files;
 mod refusals;
 mod ways;

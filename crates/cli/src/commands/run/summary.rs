@@ -1,8 +1,10 @@
 //! The end of a run in numbers: for people, for programs, and for the report.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
+use syncline_device::DeviceSpec;
 use syncline_program::{Program, Run};
 use syncline_report::{Analysis, StepKind};
 
@@ -13,8 +15,11 @@ pub(super) struct Facts {
     makespan_ns: u64,
     path_ns: u64,
     stall_ns: u64,
-    moved_bytes: u64,
-    buffer_bytes: u64,
+    devices: Vec<String>,
+    /// Bytes by route, such as `cpu:0 -> vulkan:0`.
+    routes: Vec<(String, u64)>,
+    /// The most bytes in use at one time, by device or arena.
+    peaks: Vec<(String, u64)>,
     limit: String,
     differences: Option<Vec<String>>,
 }
@@ -35,7 +40,11 @@ impl Facts {
             .zip(&summary.lanes)
             .map(|(lane, used)| {
                 let share = used.busy_ns as f64 / makespan_ns.max(1) as f64;
-                (lane.name.clone(), used.ops, share)
+                let name = match &*lane.device {
+                    "" => lane.name.clone(),
+                    device => format!("{device}/{}", lane.name),
+                };
+                (name, used.ops, share)
             })
             .collect();
         let stall_ns = analysis.path.time_ns(StepKind::Stall);
@@ -45,8 +54,9 @@ impl Facts {
             makespan_ns,
             path_ns: makespan_ns - stall_ns,
             stall_ns,
-            moved_bytes: run.copies.iter().map(|copy| copy.bytes).sum(),
-            buffer_bytes: program.trace().buffers.iter().map(|buffer| buffer.bytes).sum(),
+            devices: devices(run),
+            routes: routes(run),
+            peaks: peaks(analysis),
             limit: summary.limit.clone(),
             differences: differences.map(<[String]>::to_vec),
         }
@@ -55,6 +65,7 @@ impl Facts {
     /// Label and value of each.
     pub(super) fn lines(&self) -> Vec<(String, String)> {
         let mut lines = vec![
+            ("devices".to_owned(), self.devices.join(", ")),
             ("tasks".to_owned(), self.tasks.to_string()),
             ("time".to_owned(), duration(self.makespan_ns)),
             (
@@ -67,11 +78,16 @@ impl Facts {
             ),
         ];
         for (name, ops, share) in &self.lanes {
-            lines
-                .push((format!("lane {name}"), format!("{ops} tasks, busy {:.0}%", share * 100.0)));
+            let what = if name.ends_with("/copy") { "copies" } else { "tasks" };
+            let busy = share * 100.0;
+            lines.push((format!("lane {name}"), format!("{ops} {what}, busy {busy:.0}%")));
         }
-        lines.push(("moved between devices".to_owned(), bytes(self.moved_bytes)));
-        lines.push(("buffers".to_owned(), bytes(self.buffer_bytes)));
+        for (route, moved) in &self.routes {
+            lines.push((format!("moved {route}"), bytes(*moved)));
+        }
+        for (place, peak) in &self.peaks {
+            lines.push((format!("peak memory {place}").trim_end().to_owned(), bytes(*peak)));
+        }
         if let Some(differences) = &self.differences {
             let text = match differences.len() {
                 0 => "the same as the serial run, bit for bit".to_owned(),
@@ -102,9 +118,38 @@ impl Facts {
             .collect();
         json!({"format": "syncline-run", "version": 1, "tasks": self.tasks, "makespan_ns": self.makespan_ns,
             "critical_path_ns": self.path_ns, "stall_ns": self.stall_ns, "lanes": lanes,
-            "bytes_moved": self.moved_bytes, "buffer_bytes": self.buffer_bytes, "limit": self.limit,
+            "devices": self.devices, "bytes_moved": sum(&self.routes), "bytes_by_route": object(&self.routes),
+            "peak_bytes": object(&self.peaks), "limit": self.limit,
             "differences": self.differences})
     }
+}
+
+/// Those of the plan, or the one that a stream or a serial run uses.
+fn devices(run: &Run) -> Vec<String> {
+    match &run.plan {
+        Some(plan) => plan.machine().devices().iter().map(|device| device.name.clone()).collect(),
+        None => vec![DeviceSpec::CPU.to_string()],
+    }
+}
+
+fn routes(run: &Run) -> Vec<(String, u64)> {
+    let mut routes: BTreeMap<&str, u64> = BTreeMap::new();
+    for copy in &run.copies {
+        *routes.entry(&copy.route).or_default() += copy.bytes;
+    }
+    routes.into_iter().map(|(route, moved)| (route.to_owned(), moved)).collect()
+}
+
+fn peaks(analysis: &Analysis) -> Vec<(String, u64)> {
+    analysis.places.iter().map(|place| (place.name.clone(), place.peak_bytes)).collect()
+}
+
+fn sum(entries: &[(String, u64)]) -> u64 {
+    entries.iter().map(|(_, bytes)| bytes).sum()
+}
+
+fn object(entries: &[(String, u64)]) -> Value {
+    entries.iter().map(|(name, bytes)| (name.clone(), Value::from(*bytes))).collect()
 }
 
 fn duration(ns: u64) -> String {
