@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use syncline_device::{Backend, Kernel, KernelArgs};
+use syncline_device::{Kernel, KernelArgs};
 
 /// A count of the tasks that have run on the CPU, over all repeats. Clones count together.
 ///
@@ -27,18 +27,14 @@ impl Progress {
         self.0.fetch_max(tasks, Ordering::Relaxed);
     }
 
-    /// `kernel`, counting each of its runs on the CPU.
+    /// The CPU implementation of `kernel`, counting each of its runs.
     pub(crate) fn counted(&self, kernel: &Kernel) -> Kernel {
-        if kernel.cpu_function().is_none() {
-            return kernel.clone();
-        }
         let (count, inner) = (self.0.clone(), kernel.clone());
-        let builder = Kernel::builder(kernel.name()).cpu(move |args: &mut KernelArgs<'_>| {
-            let outcome = inner.cpu_function().map_or(Ok(()), |body| body(args));
+        Kernel::cpu(kernel.name(), move |args: &mut KernelArgs<'_>| {
+            let body = inner.cpu_function().ok_or("no body on the CPU")?;
+            let outcome = body(args);
             count.fetch_add(1, Ordering::Relaxed);
             outcome
-        });
-        let sources = Backend::ALL.into_iter().filter_map(|of| Some((of, kernel.source(of)?)));
-        sources.fold(builder, |builder, (of, source)| builder.source(of, source.clone())).build()
+        })
     }
 }

@@ -142,7 +142,7 @@ impl Run {
     }
 }
 
-/// `kernel`, counted if somebody watches.
+/// `kernel` for the CPU, counted if somebody watches.
 pub(crate) fn watched(progress: Option<&Progress>, kernel: &Kernel) -> Kernel {
     progress.map_or_else(|| kernel.clone(), |progress| progress.counted(kernel))
 }
