@@ -1,0 +1,1 @@
+//! CUDA devices, loaded at run time.

@@ -1,0 +1,1 @@
+//! A transport between processes over an installed MPI.

@@ -1,0 +1,1 @@
+//! OpenCL devices, loaded at run time.

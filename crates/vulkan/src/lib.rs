@@ -1,0 +1,1 @@
+//! Vulkan devices, loaded at run time.
