@@ -63,4 +63,4 @@ pub use memory::{ALIGNMENT, Allocator, Memory, MemoryUse, Pool};
 pub use point::{Deadline, Point, PointStatus};
 pub use registry::DeviceRegistry;
 pub use spec::{Backend, DeviceSpec, UnknownDevice};
-pub use timeline::{Timeline, TimelineId, TimelineOwner, wait_all, wait_any};
+pub use timeline::{Timeline, TimelineId, TimelineOwner, Wake, Watch, wait_all, wait_any};
