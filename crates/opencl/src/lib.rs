@@ -14,5 +14,6 @@ mod prepare;
 mod probe;
 mod program;
 mod queue;
+mod times;
 
 pub use probe::{OpenClOptions, Probe};
