@@ -26,6 +26,7 @@
 //! ```
 
 mod batch;
+mod bridge;
 mod buffer;
 pub mod conformance;
 pub mod copy;
@@ -48,6 +49,7 @@ pub use batch::{
     Batch, Command, Commands, Copy, Dispatch, Fill, HostFunction, KernelArg, Pattern, Recording,
     Work,
 };
+pub use bridge::{Bell, Bridge, Woken};
 pub use buffer::{Buffer, BufferView, Lease, Map, MapMut};
 pub use device::{Capabilities, Device, DeviceInfo};
 pub use element::Element;
@@ -56,7 +58,7 @@ pub use kernel::{
     CpuFunction, GROUPS_ALONG_X, Grid, Kernel, KernelArgs, KernelBuilder, KernelOutcome,
     KernelSource, RawArg, Scalar, ScalarType, Strided, StridedMut, WORDS_PER_ARGUMENT,
 };
-pub use lane::{Lane, LaneInfo, LaneKind, SubmissionGuard};
+pub use lane::{CommandTime, Lane, LaneInfo, LaneKind, SubmissionGuard};
 pub use memory::{ALIGNMENT, Allocator, Memory, MemoryUse, Pool};
 pub use point::{Deadline, Point, PointStatus};
 pub use registry::DeviceRegistry;
