@@ -2,12 +2,18 @@
 //!
 //! A driver that is missing leaves out its rows, and says so.
 
+mod ash_peer;
 mod opencl;
+mod vulkan;
+#[cfg(feature = "wgpu")]
+mod wgpu_peer;
 
 use crate::Effort;
 use crate::row::Row;
 
 /// Runs the benchmark.
 pub fn run(effort: Effort) -> Vec<Row> {
-    opencl::run(effort)
+    let mut rows = vulkan::run(effort);
+    rows.extend(opencl::run(effort));
+    rows
 }

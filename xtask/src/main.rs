@@ -35,7 +35,8 @@ fn main() -> ExitCode {
 }
 
 fn bench(arguments: &[&str]) -> Result<(), String> {
-    let mut all = vec!["run", "--profile", "bench", "--package", "syncline-bench", "--"];
+    let mut all = vec!["run", "--profile", "bench", "--package", "syncline-bench"];
+    all.extend(["--features", "wgpu", "--"]);
     all.extend(arguments);
     command::cargo(&all, &[])
 }

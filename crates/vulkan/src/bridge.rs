@@ -36,6 +36,15 @@ impl Call {
     pub(crate) fn new(lane: Weak<Core>, bridge: &Arc<Bridge>) -> Arc<Self> {
         Arc::new(Self { lane, bridge: bridge.clone(), queued: AtomicBool::new(false) })
     }
+
+    /// Has the bridge look at the lane soon.
+    pub(crate) fn queue(self: &Arc<Self>) {
+        // `AcqRel`: whoever finds the call queued leaves it to a look that begins after this change.
+        if !self.queued.swap(true, Ordering::AcqRel) {
+            lock(&self.bridge.state).called.push_back(self.clone());
+            self.bridge.changed.notify_one();
+        }
+    }
 }
 
 /// What timelines hold: an `Arc` to wake through.
@@ -43,12 +52,7 @@ pub(crate) struct Waker(pub(crate) Arc<Call>);
 
 impl Wake for Waker {
     fn wake(&self) {
-        // `AcqRel`: whoever finds the call queued leaves it to a look that begins after this change.
-        if !self.0.queued.swap(true, Ordering::AcqRel) {
-            let bridge = &self.0.bridge;
-            lock(&bridge.state).called.push_back(self.0.clone());
-            bridge.changed.notify_one();
-        }
+        self.0.queue();
     }
 }
 

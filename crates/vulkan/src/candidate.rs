@@ -1,6 +1,8 @@
 //! Candidates: what a physical device can do, and whether that is enough. Plain data, decided before anything is opened.
 
-use ash::vk;
+use std::ffi::CStr;
+
+use ash::{ext, vk};
 use syncline_device::ALIGNMENT;
 
 use crate::instance::{Instance, shown};
@@ -22,6 +24,8 @@ pub(crate) struct Candidate {
     pub(crate) memory_bytes: u64,
     pub(crate) limits: Limits,
     pub(crate) features: Features,
+    /// Whether the driver tells its clock, so that it can be compared with the host's.
+    pub(crate) tells_clock: bool,
 }
 
 /// What the driver allows.
@@ -134,6 +138,7 @@ impl Candidate {
                 robust: base.robust_buffer_access == vk::TRUE,
                 subgroups,
             },
+            tells_clock: has_extension(instance, physical, ext::calibrated_timestamps::NAME),
         })
     }
 
@@ -141,6 +146,12 @@ impl Candidate {
     pub(crate) fn piece_alignment(&self) -> u64 {
         self.limits.binding_alignment.max(ALIGNMENT)
     }
+}
+
+fn has_extension(instance: &Instance, physical: vk::PhysicalDevice, name: &CStr) -> bool {
+    // SAFETY: the physical device belongs to the instance, which is alive.
+    let all = unsafe { instance.raw.enumerate_device_extension_properties(physical) };
+    all.unwrap_or_default().iter().any(|extension| extension.extension_name_as_c_str() == Ok(name))
 }
 
 /// The queues to take, and how many bits the clock of the first has.

@@ -74,6 +74,15 @@ impl VulkanDevice {
         spec: DeviceSpec,
         options: &VulkanOptions,
     ) -> Result<Arc<dyn Device>, DeviceError> {
+        Ok(Arc::new(Self::build(instance, candidate, spec, options)?))
+    }
+
+    fn build(
+        instance: &Arc<Instance>,
+        candidate: Candidate,
+        spec: DeviceSpec,
+        options: &VulkanOptions,
+    ) -> Result<Self, DeviceError> {
         let info = Self::describe(&candidate, spec, options);
         let gpu = Gpu::open(instance, candidate, spec)?;
         let allocator =
@@ -99,7 +108,7 @@ impl VulkanDevice {
                 device.lanes.push(lane);
             }
         }
-        Ok(Arc::new(device))
+        Ok(device)
     }
 
     /// One thread for each queue, and one for what waits for others.
@@ -171,5 +180,74 @@ impl Drop for VulkanDevice {
                 let _ = thread.join();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_device::{Backend, Batch, Timeline};
+
+    use super::*;
+
+    /// The first device there is, with the validation layers if wanted. `None`, with a word, where there is none and
+    /// nobody insists.
+    fn device(validated: bool) -> Option<(Arc<Instance>, VulkanDevice)> {
+        let found = Instance::load(validated).and_then(|instance| {
+            // SAFETY: the instance is alive.
+            let all = unsafe { instance.raw.enumerate_physical_devices() }.unwrap_or_default();
+            let usable = all.into_iter().find_map(|of| Candidate::examine(&instance, of).ok());
+            usable.map(|candidate| (instance, candidate)).ok_or_else(|| "no device".to_owned())
+        });
+        match found {
+            Ok((instance, candidate)) => {
+                let spec = DeviceSpec::new(Backend::Vulkan, 0);
+                let options = VulkanOptions::default();
+                let device = VulkanDevice::build(&instance, candidate, spec, &options).unwrap();
+                Some((instance, device))
+            }
+            Err(reason) if std::env::var_os("CI").is_some() => panic!("no Vulkan: {reason}"),
+            Err(reason) => {
+                eprintln!("skipped: {reason}");
+                None
+            }
+        }
+    }
+
+    /// Without this, a messenger that hears nothing would pass for a program without errors.
+    #[test]
+    fn the_validation_layers_are_heard() {
+        let Some((instance, device)) = device(true) else { return };
+        let messages = instance.messages().expect("layers were asked for");
+        assert_eq!(messages.all(), Vec::<String>::new());
+        let raw = &device.kit.gpu.raw;
+        let info = ash::vk::SemaphoreSignalInfo::default()
+            .semaphore(device.kit.gpu.queues[0].semaphore())
+            .value(0);
+        // SAFETY: setting the value that a semaphore has is forbidden and changes nothing: the layers say so.
+        let _ = unsafe { raw.signal_semaphore(&info) };
+        assert!(!messages.all().is_empty(), "nothing was said about a forbidden call");
+    }
+
+    /// A driver that loses its device cannot be had at will: the note of it is what everything else goes by.
+    #[test]
+    fn a_lost_device_fails_every_lane_with_the_cause() {
+        let Some((_instance, device)) = device(false) else { return };
+        let (lane, other) = (device.lanes[0].clone(), device.lanes[1].clone());
+        let (gate, signalled) = (Timeline::new("gate", 0), Timeline::new("signalled", 0));
+        lane.submit(Batch::new()).unwrap().wait(Deadline::NEVER).unwrap();
+        let first = lane.submit(Batch::new().wait(gate.point(1))).unwrap();
+        let behind = lane.submit(Batch::new().signal(signalled.point(1))).unwrap();
+        let elsewhere = other.submit(Batch::new().wait(behind.clone())).unwrap();
+        device.kit.gpu.lose("the device was lost, on purpose");
+        gate.signal(1).unwrap();
+        let deadline = Deadline::after(std::time::Duration::from_secs(60));
+        for point in [first, behind, elsewhere, signalled.point(1)] {
+            let error = point.wait(deadline).unwrap_err();
+            assert!(error.root_cause().to_string().contains("on purpose"), "{error}");
+        }
+        // Recovering the lane does not bring the device back, and says so again.
+        lane.recover();
+        let again = lane.submit(Batch::new()).unwrap().wait(deadline).unwrap_err();
+        assert!(again.to_string().contains("on purpose"), "{again}");
     }
 }

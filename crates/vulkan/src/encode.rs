@@ -18,6 +18,8 @@ const ACCESSES_MAX: usize = 64;
 pub(crate) enum Op {
     /// What comes after sees what came before.
     Barrier,
+    /// The device notes the time, before or after a command.
+    Stamp,
     Dispatch(Launch),
     Copy {
         source: vk::Buffer,
@@ -46,6 +48,8 @@ pub(crate) struct Encoded {
     pub(crate) upload: Option<Arc<Upload>>,
     pub(crate) scratch: Vec<VulkanMemory>,
     pub(crate) staging: Vec<Arc<Upload>>,
+    /// The numbers of the commands that stamps stand around.
+    pub(crate) stamped: Vec<u32>,
 }
 
 impl Encoded {
@@ -72,11 +76,15 @@ pub(crate) struct Encoder<'a> {
     uploaded: Vec<usize>,
     /// What was touched since the last barrier.
     touched: Vec<(BufferId, Region, bool)>,
+    /// The commands around which the device notes the time; `None`: it does not.
+    stamped: Option<Vec<u32>>,
 }
 
 impl<'a> Encoder<'a> {
-    pub(crate) fn new(kit: &'a Kit) -> Self {
+    /// Nothing yet; if `timed`, the device will note when each command ran.
+    pub(crate) fn new(kit: &'a Kit, timed: bool) -> Self {
         Self {
+            stamped: timed.then(Vec::new),
             kit,
             ops: Vec::new(),
             scratch: Vec::new(),
@@ -91,14 +99,31 @@ impl<'a> Encoder<'a> {
         self.ops.is_empty()
     }
 
-    /// Adds a command on memory of this device alone.
-    pub(crate) fn add(&mut self, command: &Command) -> Result<(), DeviceError> {
-        match command {
-            Command::Copy(copy) => self.copy(command, copy),
-            Command::Fill(fill) => self.fill(command, fill),
-            Command::Dispatch(dispatch) => self.dispatch(command, dispatch),
+    /// Adds command `number`, on memory of this device alone.
+    pub(crate) fn add(&mut self, command: &Command, number: u32) -> Result<(), DeviceError> {
+        self.stamped(number, |encoder| match command {
+            Command::Copy(copy) => encoder.copy(command, copy),
+            Command::Fill(fill) => encoder.fill(command, fill),
+            Command::Dispatch(dispatch) => encoder.dispatch(command, dispatch),
             _ => unreachable!("host functions and recordings are steps of their own"),
+        })
+    }
+
+    /// Puts stamps around what `add` adds for command `number`.
+    fn stamped(
+        &mut self,
+        number: u32,
+        add: impl FnOnce(&mut Self) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        if let Some(stamped) = &mut self.stamped {
+            stamped.push(number);
+            self.ops.push(Op::Stamp);
         }
+        add(self)?;
+        if self.stamped.is_some() {
+            self.ops.push(Op::Stamp);
+        }
+        Ok(())
     }
 
     /// What was collected, with its uploads written.
@@ -125,12 +150,20 @@ impl<'a> Encoder<'a> {
                         *source = buffer;
                         regions.iter_mut().for_each(|region| region.src_offset += start);
                     }
-                    Op::Barrier | Op::Fill { .. } => unreachable!("they upload nothing"),
+                    Op::Barrier | Op::Stamp | Op::Fill { .. } => {
+                        unreachable!("they upload nothing")
+                    }
                 }
             }
             upload = Some(Arc::new(piece));
         }
-        Ok(Encoded { ops: self.ops, upload, scratch: self.scratch, staging: self.staging })
+        Ok(Encoded {
+            ops: self.ops,
+            upload,
+            scratch: self.scratch,
+            staging: self.staging,
+            stamped: self.stamped.unwrap_or_default(),
+        })
     }
 
     /// Adds a barrier unless nothing since the last one conflicts with `command`.
@@ -226,17 +259,24 @@ impl<'a> Encoder<'a> {
     /// Adds a copy between `chunk` and memory of the device, for one that goes on or began on the host.
     pub(crate) fn staged(
         &mut self,
+        number: u32,
         plan: &CopyPlan,
         chunk: &Arc<Upload>,
         view: &BufferView,
         to_device: bool,
     ) -> Result<(), DeviceError> {
         let (chunk_place, place) = (chunk.piece().place(), self.kit.place(view)?);
+        // Its chunk is shared by all parts of the copy, and commands before it may touch the same bytes.
+        self.barrier();
         self.staging.push(chunk.clone());
-        match to_device {
-            true => self.push_copy(plan, chunk_place, place),
-            false => self.push_copy(plan, place, chunk_place),
-        }
+        self.stamped(number, |encoder| {
+            match to_device {
+                true => encoder.push_copy(plan, chunk_place, place),
+                false => encoder.push_copy(plan, place, chunk_place),
+            }
+            Ok(())
+        })?;
+        self.barrier();
         Ok(())
     }
 

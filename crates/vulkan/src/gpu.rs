@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use ash::vk;
+use ash::{ext, vk};
 use syncline_device::{DeviceError, DeviceSpec};
 
 use crate::candidate::Candidate;
 use crate::instance::Instance;
 use crate::queue::Queue;
+use crate::times::ClockFunctions;
 
 /// An open device. It is destroyed when the last of what was made of it is gone.
 pub(crate) struct Gpu {
@@ -18,8 +19,11 @@ pub(crate) struct Gpu {
     pub(crate) queues: Vec<Queue>,
     /// Families of the queues, each once.
     pub(crate) families: Vec<u32>,
+    /// Tells the device's clock, if the driver does.
+    pub(crate) clock: Option<ClockFunctions>,
     lost: OnceLock<DeviceError>,
-    pub(crate) instance: Arc<Instance>,
+    /// Outlives the device.
+    _instance: Arc<Instance>,
 }
 
 impl Gpu {
@@ -50,7 +54,9 @@ impl Gpu {
         let mut of_1_2 = vk::PhysicalDeviceVulkan12Features::default()
             .timeline_semaphore(true)
             .shader_float16(features.float16);
+        let extensions = [ext::calibrated_timestamps::NAME.as_ptr()];
         let info = vk::DeviceCreateInfo::default()
+            .enabled_extension_names(&extensions[..usize::from(candidate.tells_clock)])
             .queue_create_infos(&queues)
             .enabled_features(&base)
             .push_next(&mut of_1_1)
@@ -58,13 +64,15 @@ impl Gpu {
         // SAFETY: queues and features were found to be there; `info` lives until the call returns.
         let raw = unsafe { instance.raw.create_device(candidate.physical, &info, None) }
             .map_err(|error| refused(spec, "vkCreateDevice", error))?;
+        let clock = candidate.tells_clock.then(|| ClockFunctions::new(&instance.raw, &raw));
         let mut gpu = Self {
             raw,
+            clock,
             spec,
             queues: Vec::new(),
             families,
             lost: OnceLock::new(),
-            instance: instance.clone(),
+            _instance: instance.clone(),
             candidate,
         };
         for (family, number) in gpu.candidate.queues.clone() {

@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use syncline_device::{DeviceError, DeviceSpec};
 
@@ -89,19 +90,23 @@ impl HostThread {
 /// Does the current step of `batch`, and hands it back to its lane.
 fn run(mut batch: Box<Batch>) {
     let result = match batch.take_step() {
-        Some(Step::Host(jobs)) => {
+        Some(Step::Host(base, jobs)) => {
             for job in jobs.iter() {
+                let began = Instant::now();
                 // SAFETY: the batch's leases keep the memory, and whoever submitted it has ordered it with all
                 // conflicting work.
                 unsafe { job.run() };
+                batch.note_time(base + job.number, began);
             }
             Ok(())
         }
-        Some(Step::Call(function)) => {
-            let name = function.name().clone();
+        Some(Step::Call(number, function)) => {
+            let (name, began) = (function.name().clone(), Instant::now());
             // What a failed call leaves half done is the user's.
-            catch_unwind(AssertUnwindSafe(|| function.call()))
-                .unwrap_or_else(|panic| Err(panicked(&name, batch.task(), panic)))
+            let result = catch_unwind(AssertUnwindSafe(|| function.call()))
+                .unwrap_or_else(|panic| Err(panicked(&name, batch.task(), panic)));
+            batch.note_time(number, began);
+            result
         }
         Some(Step::Device(_)) | None => unreachable!("sent for a step of the host"),
     };

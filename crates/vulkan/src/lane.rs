@@ -5,11 +5,13 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Instant;
 
 use syncline_device::{
-    Backend, DeviceError, DeviceSpec, Lane, LaneInfo, Lease, Point, PointStatus, Timeline,
-    TimelineOwner, Watch, Work,
+    Backend, CommandTime, DeviceError, DeviceSpec, Lane, LaneInfo, Lease, Point, PointStatus,
+    Timeline, TimelineOwner, Watch, Work,
 };
 
 use crate::bridge::{Bridge, Call, Waker};
@@ -20,6 +22,7 @@ use crate::queue::SemaphoreValue;
 use crate::record::CommandPool;
 use crate::semaphore::Semaphore;
 use crate::step::{self, Step};
+use crate::times;
 
 /// A handle of a lane. The lane closes with it.
 pub(crate) struct VulkanLane(pub(crate) Arc<Core>);
@@ -34,6 +37,9 @@ pub(crate) struct Core {
     call: Arc<Call>,
     pub(crate) host: HostThread,
     state: Mutex<State>,
+    /// Whether it is noted when commands run.
+    notes_times: AtomicBool,
+    times: Mutex<Vec<CommandTime>>,
     me: Weak<Core>,
 }
 
@@ -66,6 +72,8 @@ pub(crate) struct Batch {
     current: Option<Step>,
     /// Whether it was handed over with `State::fenced`.
     fenced: bool,
+    /// Whether it is noted when its commands run.
+    timed: bool,
     signals: Vec<Point>,
     task: Option<Arc<str>>,
     leases: Vec<Lease>,
@@ -109,6 +117,8 @@ impl VulkanLane {
             commands,
             call: Call::new(me.clone(), bridge),
             state: Mutex::new(state),
+            notes_times: AtomicBool::new(false),
+            times: Mutex::default(),
             me: me.clone(),
         })))
     }
@@ -153,6 +163,16 @@ impl Lane for VulkanLane {
     fn close(&self) {
         self.0.close();
     }
+
+    fn note_times(&self, on: bool) -> bool {
+        let on = on && self.0.kit.gpu.candidate.limits.tick_ns > 0.0;
+        self.0.notes_times.store(on, Ordering::Relaxed);
+        on
+    }
+
+    fn take_times(&self) -> Vec<CommandTime> {
+        std::mem::take(&mut lock(&self.0.times))
+    }
 }
 
 impl Drop for VulkanLane {
@@ -177,7 +197,8 @@ impl Core {
         let Work { mut waits, commands, signals, task, leases } = work;
         // Before commands are compiled, and again after: a lane may fail meanwhile.
         drop(self.lock_open(task.as_ref())?);
-        let steps = step::prepare(&self.kit, &self.commands, self.info.id(), commands)?;
+        let timed = self.notes_times.load(Ordering::Relaxed);
+        let steps = step::prepare(&self.kit, &self.commands, self.info.id(), commands, timed)?;
         let mut state = self.lock_open(task.as_ref())?;
         self.drop_own_waits(&state, &mut waits)?;
         state.value_last += 1;
@@ -193,6 +214,7 @@ impl Core {
             steps,
             current: None,
             fenced: false,
+            timed,
             signals,
             task,
             leases,
@@ -316,7 +338,14 @@ impl Core {
             let waker = Arc::new(Waker(self.call.clone()));
             state.watches = points.iter().map(|point| point.watch(waker.clone())).collect();
         }
-        state.watches.iter().map(Watch::look).any(|status| status != PointStatus::Pending)
+        let changed =
+            state.watches.iter().map(Watch::look).any(|status| status != PointStatus::Pending);
+        // Work of this device need not complete: once it is in a queue, the device can do the waiting.
+        let in_queue = |point: &Point| match self.semaphore_of(point) {
+            Some(semaphore) => semaphore.call_when_submitted(point.value(), &self.call),
+            None => false,
+        };
+        points.iter().any(in_queue) || changed
     }
 
     /// Begins the next step of `batch`, or its end where there is none.
@@ -328,17 +357,20 @@ impl Core {
     ) -> Result<(), (Box<Batch>, DeviceError)> {
         batch.current = batch.steps.pop_front();
         let commands: Vec<_> = match &batch.current {
-            Some(Step::Host(_) | Step::Call(_)) => {
+            Some(Step::Host(..) | Step::Call(..)) => {
                 (state.fenced, batch.fenced) = (true, true);
                 return self.host.send(self.info.device, batch);
             }
-            Some(Step::Device(recorded)) => recorded.iter().map(|recorded| recorded.raw).collect(),
+            Some(Step::Device(recorded)) => {
+                recorded.iter().map(|(_, recorded)| recorded.raw).collect()
+            }
             None => Vec::new(),
         };
         let is_last = batch.steps.is_empty();
         let signal = is_last.then_some((batch.semaphore.raw, batch.value));
-        // A signal of a timeline of the host's can fail, and with it the batch: what comes behind must not run then.
-        let fenced = !is_last || !batch.signals.is_empty();
+        // A signal of a timeline of the host's can fail, and with it the batch: what comes behind must not run then. Nor
+        // may the next run of a recording write its times where those of this one have not been read.
+        let fenced = !is_last || !batch.signals.is_empty() || batch.timed;
         let (value, semaphore) = (batch.value, batch.semaphore.clone());
         batch.fenced |= fenced;
         let queue = &self.kit.gpu.queues[self.queue];
@@ -458,6 +490,14 @@ impl Batch {
     /// The device is done with what was submitted, or lost.
     pub(crate) fn landed(self: Box<Self>, result: Result<(), DeviceError>) {
         let lane = self.lane.clone();
+        if let (true, Ok(()), Some(Step::Device(recorded))) = (self.timed, &result, &self.current) {
+            let mut times = lock(&lane.times);
+            for (base, recorded) in recorded {
+                if let Some(stamps) = &recorded.stamps {
+                    stamps.read(self.value, *base, &mut times);
+                }
+            }
+        }
         match result {
             Err(cause) => lane.fail(self, cause),
             Ok(()) if self.steps.is_empty() => lane.complete(self, false),
@@ -477,6 +517,14 @@ impl Batch {
 
     pub(crate) fn take_step(&mut self) -> Option<Step> {
         self.current.take()
+    }
+
+    /// Notes when a command ran that the host did, if that is wanted.
+    pub(crate) fn note_time(&self, command: u32, began: Instant) {
+        if self.timed {
+            let time = CommandTime { value: self.value, command, began, ended: Instant::now() };
+            times::note(&mut lock(&self.lane.times), time);
+        }
     }
 
     pub(crate) fn task(&self) -> Option<&Arc<str>> {

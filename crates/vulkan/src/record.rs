@@ -10,6 +10,7 @@ use crate::encode::{Encoded, Op};
 use crate::gpu::{Gpu, lock};
 use crate::memory::{Upload, VulkanMemory};
 use crate::pipeline::Pipeline;
+use crate::times::Stamps;
 
 /// Descriptor pools kept for reuse.
 const POOLS_KEPT: usize = 64;
@@ -35,6 +36,8 @@ pub(crate) struct Recorded {
     _scratch: Vec<VulkanMemory>,
     _staging: Vec<Arc<Upload>>,
     _pipelines: Vec<Arc<Pipeline>>,
+    /// When its commands ran, if that is noted.
+    pub(crate) stamps: Option<Stamps>,
     pool: Arc<CommandPool>,
 }
 
@@ -68,6 +71,7 @@ impl CommandPool {
             (0, _) => None,
             (sets, count) => Some(self.descriptors.take(gpu, sets, count)?),
         };
+        let stamps = Stamps::new(gpu, encoded.stamped)?;
         let mut state = lock(&self.state);
         let raw = match state.free.pop() {
             Some(raw) => raw,
@@ -87,6 +91,7 @@ impl CommandPool {
             _scratch: encoded.scratch,
             _staging: encoded.staging,
             _pipelines: Vec::new(),
+            stamps,
             pool: self.clone(),
         };
         // SAFETY: the buffer is not in use, and the lock makes this the only recording of the pool.
@@ -126,6 +131,10 @@ impl Recorded {
                 vk::PipelineStageFlags::ALL_COMMANDS,
                 vk::PipelineStageFlags::ALL_COMMANDS,
             );
+            if let Some(stamps) = &self.stamps {
+                device.cmd_reset_query_pool(raw, stamps.raw, 0, stamps.count());
+            }
+            let mut stamped = 0;
             let mut bound = vk::Pipeline::null();
             for op in ops {
                 match op {
@@ -133,6 +142,14 @@ impl Recorded {
                         let stages = vk::PipelineStageFlags::COMPUTE_SHADER
                             | vk::PipelineStageFlags::TRANSFER;
                         order(gpu, raw, stages, stages);
+                    }
+                    Op::Stamp => {
+                        // At the end of the pipe on both sides: a command begins when all before it have ended.
+                        if let Some(stamps) = &self.stamps {
+                            let stage = vk::PipelineStageFlags::BOTTOM_OF_PIPE;
+                            device.cmd_write_timestamp(raw, stage, stamps.raw, stamped);
+                            stamped += 1;
+                        }
                     }
                     Op::Dispatch(dispatch) => {
                         let pipeline = &dispatch.pipeline;

@@ -1,17 +1,20 @@
 //! Timeline semaphores: what is behind the timeline of a lane.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ash::vk;
 use syncline_device::DeviceError;
 
-use crate::gpu::Gpu;
+use crate::bridge::Call;
+use crate::gpu::{Gpu, lock};
 
 /// The timeline semaphore of a lane: what is behind its timeline.
 pub(crate) struct Semaphore {
     pub(crate) raw: vk::Semaphore,
+    /// Lanes that wait for a value that is in no queue yet.
+    callers: Mutex<Vec<Arc<Call>>>,
     /// Which of the device's queues signals it.
     pub(crate) queue: usize,
     /// The largest value whose signal is in a queue, or was set: waiting for it on the device ends without the host.
@@ -22,7 +25,8 @@ pub(crate) struct Semaphore {
 impl Semaphore {
     pub(crate) fn new(gpu: &Arc<Gpu>, queue: usize) -> Result<Arc<Self>, DeviceError> {
         let raw = gpu.create_semaphore()?;
-        Ok(Arc::new(Self { raw, queue, submitted: Default::default(), gpu: gpu.clone() }))
+        let (submitted, callers) = (AtomicU64::new(0), Mutex::default());
+        Ok(Arc::new(Self { raw, callers, queue, submitted, gpu: gpu.clone() }))
     }
 
     pub(crate) fn submitted(&self) -> u64 {
@@ -33,6 +37,20 @@ impl Semaphore {
     /// Notes that the signal of `value` is on its way. Called under the lane's lock, with growing values.
     pub(crate) fn note_submitted(&self, value: u64) {
         self.submitted.store(value, Ordering::Release);
+        for call in lock(&self.callers).drain(..) {
+            call.queue();
+        }
+    }
+
+    /// Calls back at the next submission, unless `value` was submitted before: then returns `true`.
+    pub(crate) fn call_when_submitted(&self, value: u64, call: &Arc<Call>) -> bool {
+        let mut callers = lock(&self.callers);
+        if !callers.iter().any(|other| Arc::ptr_eq(other, call)) {
+            callers.push(call.clone());
+        }
+        drop(callers);
+        // After the entry: a submission that did not find it had stored its value before, and the lock passed it on.
+        self.submitted() >= value
     }
 
     /// Sets the value from the host; nothing that signals it is in a queue.

@@ -22,25 +22,37 @@ const CHUNK_BYTES: u64 = 4 << 20;
 
 /// One step of a batch.
 pub(crate) enum Step {
-    /// Command buffers, submitted together.
-    Device(Vec<Arc<Recorded>>),
-    /// Copies and fills by the host.
-    Host(Arc<Vec<HostJob>>),
-    /// A function of the user's.
-    Call(HostFunction),
+    /// Command buffers, submitted together, each with the number that its commands count from.
+    Device(Vec<(u32, Arc<Recorded>)>),
+    /// Copies and fills by the host, and the number that they count from.
+    Host(u32, Arc<Vec<HostJob>>),
+    /// A function of the user's, and its number.
+    Call(u32, HostFunction),
 }
 
 /// What a recording becomes on one lane.
-pub(crate) struct Prepared(Vec<Repeatable>);
+struct Prepared(Vec<Repeatable>);
 
+/// The same, where the device notes when its commands run.
+struct PreparedTimed(Vec<Repeatable>);
+
+#[derive(Clone)]
 enum Repeatable {
     Device(Arc<Recorded>),
     Host(Arc<Vec<HostJob>>),
 }
 
 /// A copy or a fill by the host, on memory that the leases of its batch keep.
-pub(crate) enum HostJob {
-    Copy { plan: CopyPlan, source: Pointer, target: Pointer, keeps: Option<Arc<Upload>> },
+pub(crate) struct HostJob {
+    /// The command that it is, or is a part of.
+    pub(crate) number: u32,
+    what: HostWork,
+    /// Memory of ours that it goes through.
+    _keeps: Option<Arc<Upload>>,
+}
+
+enum HostWork {
+    Copy { plan: CopyPlan, source: Pointer, target: Pointer },
     Fill { view: View, pattern: Pattern, target: Pointer },
 }
 
@@ -61,68 +73,74 @@ impl HostJob {
     pub(crate) unsafe fn run(&self) {
         // SAFETY: the caller's promise; views lie inside their buffers, and different buffers never overlap.
         unsafe {
-            match self {
-                HostJob::Copy { plan, source, target, .. } if source == target => {
+            match &self.what {
+                HostWork::Copy { plan, source, target } if source == target => {
                     plan.run_within(target.0);
                 }
-                HostJob::Copy { plan, source, target, .. } => plan.run(source.0, target.0),
-                HostJob::Fill { view, pattern, target } => fill::run(target.0, view, pattern),
+                HostWork::Copy { plan, source, target } => plan.run(source.0, target.0),
+                HostWork::Fill { view, pattern, target } => fill::run(target.0, view, pattern),
             }
         }
     }
 }
 
-/// The steps of `commands` on the lane with this pool and identity.
+/// The steps of `commands` on the lane with this pool and identity. If `timed`, the device notes when they run.
 pub(crate) fn prepare(
     kit: &Kit,
     pool: &Arc<CommandPool>,
     lane: u64,
     commands: Commands,
+    timed: bool,
 ) -> Result<VecDeque<Step>, DeviceError> {
-    let mut builder = Builder::new(kit, pool, Times::Once);
+    let mut builder = Builder::new(kit, pool, Times::Once, timed);
     let mut steps = VecDeque::new();
     for command in commands {
         match command {
             Command::Host(function) => {
                 builder.flush()?;
-                take(&mut steps, builder.done.drain(..));
-                steps.push_back(Step::Call(function));
+                take(&mut steps, 0, builder.done.drain(..));
+                steps.push_back(Step::Call(builder.number, function));
+                builder.number += 1;
             }
             Command::Recording(recording) => {
                 builder.flush()?;
-                take(&mut steps, builder.done.drain(..));
-                let prepared = recording.keep(lane, |commands| {
-                    let mut builder = Builder::new(kit, pool, Times::Often);
+                take(&mut steps, 0, builder.done.drain(..));
+                let make = |commands: &[Command]| {
+                    let mut builder = Builder::new(kit, pool, Times::Often, timed);
                     commands.iter().try_for_each(|command| builder.add(command))?;
                     builder.flush()?;
-                    Ok::<_, DeviceError>(Prepared(builder.done))
-                })?;
-                take(&mut steps, prepared.0.iter().map(Repeatable::clone));
+                    Ok::<_, DeviceError>(builder.done)
+                };
+                // Two types under one key: whichever is asked for is what is found.
+                if timed {
+                    let kept =
+                        recording.keep(lane, |commands| make(commands).map(PreparedTimed))?;
+                    take(&mut steps, builder.number, kept.0.iter().cloned());
+                } else {
+                    let kept = recording.keep(lane, |commands| make(commands).map(Prepared))?;
+                    take(&mut steps, builder.number, kept.0.iter().cloned());
+                }
+                builder.number += recording.commands().len() as u32;
             }
             command => builder.add(&command)?,
         }
     }
     builder.flush()?;
-    take(&mut steps, builder.done.drain(..));
+    take(&mut steps, 0, builder.done.drain(..));
     Ok(steps)
 }
 
-/// Appends steps; what the device does in succession is submitted together.
-fn take(steps: &mut VecDeque<Step>, more: impl Iterator<Item = Repeatable>) {
+/// Appends steps whose commands count from `base`; what the device does in succession is submitted together.
+fn take(steps: &mut VecDeque<Step>, base: u32, more: impl Iterator<Item = Repeatable>) {
     for step in more {
         match (step, steps.back_mut()) {
-            (Repeatable::Device(recorded), Some(Step::Device(before))) => before.push(recorded),
-            (Repeatable::Device(recorded), _) => steps.push_back(Step::Device(vec![recorded])),
-            (Repeatable::Host(jobs), _) => steps.push_back(Step::Host(jobs)),
-        }
-    }
-}
-
-impl Clone for Repeatable {
-    fn clone(&self) -> Self {
-        match self {
-            Repeatable::Device(recorded) => Repeatable::Device(recorded.clone()),
-            Repeatable::Host(jobs) => Repeatable::Host(jobs.clone()),
+            (Repeatable::Device(recorded), Some(Step::Device(before))) => {
+                before.push((base, recorded));
+            }
+            (Repeatable::Device(recorded), _) => {
+                steps.push_back(Step::Device(vec![(base, recorded)]));
+            }
+            (Repeatable::Host(jobs), _) => steps.push_back(Step::Host(base, jobs)),
         }
     }
 }
@@ -132,18 +150,27 @@ struct Builder<'a> {
     kit: &'a Kit,
     pool: &'a Arc<CommandPool>,
     times: Times,
+    timed: bool,
+    /// Of the next command.
+    number: u32,
     done: Vec<Repeatable>,
     encoder: Encoder<'a>,
     jobs: Vec<HostJob>,
 }
 
 impl<'a> Builder<'a> {
-    fn new(kit: &'a Kit, pool: &'a Arc<CommandPool>, times: Times) -> Self {
-        let encoder = Encoder::new(kit);
-        Self { kit, pool, times, done: Vec::new(), encoder, jobs: Vec::new() }
+    fn new(kit: &'a Kit, pool: &'a Arc<CommandPool>, times: Times, timed: bool) -> Self {
+        let encoder = Encoder::new(kit, timed);
+        Self { kit, pool, times, timed, number: 0, done: Vec::new(), encoder, jobs: Vec::new() }
     }
 
     fn add(&mut self, command: &Command) -> Result<(), DeviceError> {
+        self.add_numbered(command)?;
+        self.number += 1;
+        Ok(())
+    }
+
+    fn add_numbered(&mut self, command: &Command) -> Result<(), DeviceError> {
         let is_cpu =
             |view: &syncline_device::BufferView| view.buffer().device().backend == Backend::Cpu;
         match command {
@@ -153,7 +180,7 @@ impl<'a> Builder<'a> {
             Command::Fill(fill) if is_cpu(&fill.target) => self.fill_by_host(fill),
             command => {
                 self.flush_jobs();
-                self.encoder.add(command)
+                self.encoder.add(command, self.number)
             }
         }
     }
@@ -166,7 +193,7 @@ impl<'a> Builder<'a> {
         match (self.kit.host(&copy.source)?, self.kit.host(&copy.target)?) {
             (Some(source), Some(target)) => {
                 let (source, target) = (Pointer(source), Pointer(target));
-                self.push_job(HostJob::Copy { plan, source, target, keeps: None })
+                self.push_job(HostWork::Copy { plan, source, target }, None)
             }
             _ => self.copy_staged(copy),
         }
@@ -180,12 +207,12 @@ impl<'a> Builder<'a> {
             });
         };
         let (view, pattern) = (*fill.target.view(), fill.pattern);
-        self.push_job(HostJob::Fill { view, pattern, target: Pointer(target) })
+        self.push_job(HostWork::Fill { view, pattern, target: Pointer(target) }, None)
     }
 
-    fn push_job(&mut self, job: HostJob) -> Result<(), DeviceError> {
+    fn push_job(&mut self, what: HostWork, keeps: Option<Arc<Upload>>) -> Result<(), DeviceError> {
         self.flush_encoder()?;
-        self.jobs.push(job);
+        self.jobs.push(HostJob { number: self.number, what, _keeps: keeps });
         Ok(())
     }
 
@@ -207,15 +234,15 @@ impl<'a> Builder<'a> {
             if to_device {
                 let from = self.kit.host(&copy.source)?.expect("memory of the host");
                 let (source, target) = (Pointer(from), chunk_pointer);
-                self.push_job(HostJob::Copy { plan: out, source, target, keeps })?;
+                self.push_job(HostWork::Copy { plan: out, source, target }, keeps)?;
                 self.flush_jobs();
-                self.encoder.staged(&back, &chunk, &copy.target, true)?;
+                self.encoder.staged(self.number, &back, &chunk, &copy.target, true)?;
             } else {
                 self.flush_jobs();
-                self.encoder.staged(&out, &chunk, &copy.source, false)?;
+                self.encoder.staged(self.number, &out, &chunk, &copy.source, false)?;
                 let to = self.kit.host(&copy.target)?.expect("memory of the host");
                 let (source, target) = (chunk_pointer, Pointer(to));
-                self.push_job(HostJob::Copy { plan: back, source, target, keeps })?;
+                self.push_job(HostWork::Copy { plan: back, source, target }, keeps)?;
             }
         }
         Ok(())
@@ -236,7 +263,7 @@ impl<'a> Builder<'a> {
         if self.encoder.is_empty() {
             return Ok(());
         }
-        let encoder = std::mem::replace(&mut self.encoder, Encoder::new(self.kit));
+        let encoder = std::mem::replace(&mut self.encoder, Encoder::new(self.kit, self.timed));
         let recorded = self.pool.record(encoder.finish()?, self.times)?;
         self.done.push(Repeatable::Device(Arc::new(recorded)));
         Ok(())

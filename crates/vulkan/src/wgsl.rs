@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 
 use naga::back::spv;
-use naga::valid::{Capabilities, ValidationFlags, Validator};
+use naga::valid::{Capabilities, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
 use naga::{AddressSpace, ShaderStage};
 use syncline_device::KernelSource;
 
@@ -36,6 +36,8 @@ pub(crate) fn compile(
     check_group(source, module.entry_points[0].workgroup_size, device)?;
     check_bindings(&module, args)?;
     let info = Validator::new(ValidationFlags::all(), capabilities(device))
+        .subgroup_stages(ShaderStages::COMPUTE)
+        .subgroup_operations(SubgroupOperationSet::all())
         .validate(&module)
         .map_err(|error| error.emit_to_string(text))?;
     module.entry_points[0].name = "main".to_owned();
