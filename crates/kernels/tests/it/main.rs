@@ -3,6 +3,7 @@
 //! - `against_reference`: every kernel, random shapes, dtypes, strides and scalars, against the plain reference
 //! - `exact`: integers and aliasing arguments, bit for bit
 //! - `refusals`: calls that must be refused before anything runs
+//! - `sources`: every variant in WGSL, parsed and validated
 //! - `foreign`: a kernel from a shared object, compiled by the test
 //! - `support`: arguments in memory of the test's own
 
@@ -10,4 +11,5 @@ mod against_reference;
 mod exact;
 mod foreign;
 mod refusals;
+mod sources;
 mod support;
