@@ -32,6 +32,6 @@ mod wgsl;
 pub use error::KernelError;
 pub use library::{Entry, Library};
 pub use nearest::nearest;
-pub use shared_object::{ForeignArg, load_shared_object};
+pub use shared_object::{ForeignArg, add_shared_object, load_shared_object};
 pub use signature::{Parameter, ScalarParameter, Signature};
 pub use tolerance::Tolerance;

@@ -5,9 +5,11 @@
 //! - `refusals`: calls that must be refused before anything runs
 //! - `sources`: every variant in WGSL, parsed and validated
 //! - `foreign`: a kernel from a shared object, compiled by the test
+//! - `cases`: random calls, and what must come out of them
 //! - `support`: arguments in memory of the test's own
 
 mod against_reference;
+mod cases;
 mod exact;
 mod foreign;
 mod refusals;
