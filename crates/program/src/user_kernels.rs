@@ -115,7 +115,7 @@ impl UserKernel<'_> {
         Ok((std::path::absolute(&path).unwrap_or(path), symbol))
     }
 
-    /// Machine code and OpenCL C reach any memory of the process.
+    /// Machine code and OpenCL C reach any memory of the process, and WGSL whatever the driver lets it.
     fn require_trust(&self, path: &Path) -> Result<(), ProgramError> {
         match self.options.trust_kernels {
             true => Ok(()),
@@ -139,6 +139,7 @@ impl UserKernel<'_> {
 
     fn wgsl(&self, file: &str, launch: &Launch<'_>) -> Result<KernelSource, ProgramError> {
         let (path, text) = self.read("wgsl", file)?;
+        self.require_trust(&path)?;
         let group = wgsl::check(&text, launch.entry, launch.parameters).map_err(|fault| {
             ProgramError::Source {
                 place: self.place.member("wgsl"),
