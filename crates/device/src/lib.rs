@@ -26,6 +26,7 @@
 //! ```
 
 mod batch;
+mod bridge;
 mod buffer;
 pub mod conformance;
 pub mod copy;
@@ -48,6 +49,7 @@ pub use batch::{
     Batch, Command, Commands, Copy, Dispatch, Fill, HostFunction, KernelArg, Pattern, Recording,
     Work,
 };
+pub use bridge::{Bell, Bridge, Woken};
 pub use buffer::{Buffer, BufferView, Lease, Map, MapMut};
 pub use device::{Capabilities, Device, DeviceInfo};
 pub use element::Element;

@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use wait::Watcher;
+pub(crate) use wait::Watcher;
 pub use wait::{wait_all, wait_any};
 
 use crate::sync::{AtomicU64, Mutex, Ordering, WaitWord, lock, spin_loop, spins};
@@ -213,7 +213,7 @@ impl Timeline {
     }
 
     /// Makes sure that the next change of the word wakes the sleepers, unless `value` is decided already.
-    fn arm(&self, value: u64) -> PointStatus {
+    pub(crate) fn arm(&self, value: u64) -> PointStatus {
         let mut word = self.word().load(Ordering::Acquire);
         loop {
             match self.judge(word, value) {

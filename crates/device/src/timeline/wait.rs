@@ -9,11 +9,35 @@ use crate::sync::{WaitWord, lock, spin_loop, spins};
 use crate::{Deadline, DeviceError, Point, PointStatus};
 
 /// One sleeping thread that several timelines can wake.
-pub(super) struct Watcher(WaitWord);
+pub(crate) struct Watcher(WaitWord);
 
 impl Watcher {
-    pub(super) fn wake(&self) {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(WaitWord::new()))
+    }
+
+    pub(crate) fn wake(&self) {
         self.0.bump_and_wake();
+    }
+
+    /// What [`Watcher::sleep`] compares with: read before the timelines are armed.
+    pub(crate) fn seen(&self) -> u32 {
+        self.0.load()
+    }
+
+    /// Sleeps unless somebody has called [`Watcher::wake`] since `seen` was read.
+    pub(crate) fn sleep(&self, seen: u32) {
+        self.0.wait(seen, None);
+    }
+
+    /// From here on `timeline` wakes this watcher, if it is armed. Once for each timeline.
+    pub(crate) fn watch(self: &Arc<Self>, timeline: &Timeline) {
+        watchers(timeline).push(self.clone());
+    }
+
+    /// Undoes [`Watcher::watch`].
+    pub(crate) fn unwatch(self: &Arc<Self>, timeline: &Timeline) {
+        watchers(timeline).retain(|other| !Arc::ptr_eq(other, self));
     }
 }
 
@@ -101,12 +125,12 @@ struct Registered<'a> {
 
 impl<'a> Registered<'a> {
     fn new(points: &'a [Point]) -> Self {
-        let watcher = Arc::new(Watcher(WaitWord::new()));
+        let watcher = Watcher::new();
         let mut timelines: Vec<&Timeline> = points.iter().map(Point::timeline).collect();
         timelines.sort_by_key(|timeline| timeline.id());
         timelines.dedup_by_key(|timeline| timeline.id());
         for timeline in &timelines {
-            watchers(timeline).push(watcher.clone());
+            watcher.watch(timeline);
         }
         Self { watcher, timelines }
     }
@@ -115,7 +139,7 @@ impl<'a> Registered<'a> {
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
         for timeline in &self.timelines {
-            watchers(timeline).retain(|other| !Arc::ptr_eq(other, &self.watcher));
+            self.watcher.unwatch(timeline);
         }
     }
 }

@@ -1,0 +1,640 @@
+//! The life of a lane's batches: pending with us, in flight with the driver, settled. `README.md` beside this file has
+//! the protocol.
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use opencl3::command_queue::{finish, flush};
+use opencl3::types::{cl_event, cl_int};
+use syncline_device::{
+    Bell, DeviceError, HostFunction, LaneInfo, Lease, Point, PointStatus, Timeline, TimelineOwner,
+    Woken,
+};
+
+use crate::api::{Code, Event, Queue, on_end};
+use crate::command::{Op, marker};
+use crate::context::Context;
+use crate::events::{Events, Found};
+
+/// What a lane's handle, the bridge and the driver's callbacks share.
+pub(crate) struct LaneQueue {
+    pub(crate) info: LaneInfo,
+    pub(crate) context: Arc<Context>,
+    /// Which of the context's devices.
+    at: usize,
+    me: Weak<LaneQueue>,
+    state: Mutex<State>,
+    /// What the driver has said since somebody looked. Its callbacks touch this and the bridge's inbox, nothing else:
+    /// they may come on any thread, also from within a call of ours that holds `state`.
+    ended: Mutex<Vec<(u64, cl_int)>>,
+    /// Runs host functions; started at the first.
+    caller: Mutex<Option<std::sync::mpsc::Sender<HostFunction>>>,
+}
+
+struct State {
+    queue: Queue,
+    owner: TimelineOwner,
+    events: Arc<Events>,
+    value_last: u64,
+    ticket_last: u64,
+    pending: VecDeque<Pending>,
+    flight: VecDeque<Flight>,
+    /// Batches that failed while the driver still had others.
+    dead: Vec<Pending>,
+    /// A host function of the first pending batch is running.
+    calling: bool,
+    /// The lane will fail with this as soon as the driver has nothing of it.
+    doomed: Option<DeviceError>,
+    failed: Option<DeviceError>,
+    closing: bool,
+    /// The driver reported a failure: its queue is not used again.
+    lost: bool,
+}
+
+/// A batch that the driver does not have, or not all of it.
+pub(crate) struct Pending {
+    pub(crate) value: u64,
+    pub(crate) waits: Vec<Wait>,
+    pub(crate) steps: VecDeque<Step>,
+    pub(crate) signals: Vec<Point>,
+    pub(crate) task: Option<Arc<str>>,
+    pub(crate) leases: Vec<Lease>,
+}
+
+/// What a batch does, step by step.
+pub(crate) enum Step {
+    /// Commands of this batch.
+    Ops(Vec<Op>),
+    /// Commands that were prepared before.
+    Prepared(Arc<Vec<Op>>),
+    /// A function of the host.
+    Call(HostFunction),
+}
+
+impl Step {
+    fn ops(&self) -> &[Op] {
+        match self {
+            Step::Ops(ops) => ops,
+            Step::Prepared(ops) => ops,
+            Step::Call(_) => &[],
+        }
+    }
+}
+
+/// A point that a pending batch waits for, and whether the bridge was told.
+pub(crate) struct Wait {
+    point: Point,
+    watched: bool,
+}
+
+impl From<Point> for Wait {
+    fn from(point: Point) -> Self {
+        Self { point, watched: false }
+    }
+}
+
+/// What the driver has.
+struct Flight {
+    ticket: u64,
+    /// The batch of which this is the end; none for a part before a host function.
+    batch: Option<Ends>,
+    /// How it ended, once the driver is done with it.
+    ended: Option<Result<(), DeviceError>>,
+    /// The driver would not take all of it. Told when it is done with what it took.
+    refused: Option<DeviceError>,
+    /// Points for whose events the driver waited: they are reached before this is.
+    after: Vec<Wait>,
+    /// Stays alive until the driver is done.
+    steps: Vec<Step>,
+    task: Option<Arc<str>>,
+}
+
+/// What happens when a batch has completed.
+struct Ends {
+    value: u64,
+    signals: Vec<Point>,
+    leases: Vec<Lease>,
+}
+
+/// What a look at the waits of a batch found.
+enum Readiness {
+    /// It can go to the driver, after these events.
+    Ready(Vec<Event>, Vec<Point>),
+    Blocked,
+    Failed(DeviceError),
+}
+
+impl LaneQueue {
+    pub(crate) fn new(
+        info: LaneInfo,
+        context: Arc<Context>,
+        at: usize,
+    ) -> Result<Arc<Self>, DeviceError> {
+        let queue = context.queue(at)?;
+        let events = Events::new(context.id);
+        let owner = Timeline::owned(&info.name, 0, Some(events.clone()));
+        let state = State {
+            queue,
+            owner,
+            events,
+            value_last: 0,
+            ticket_last: 0,
+            pending: VecDeque::new(),
+            flight: VecDeque::new(),
+            dead: Vec::new(),
+            calling: false,
+            doomed: None,
+            failed: None,
+            closing: false,
+            lost: false,
+        };
+        Ok(Arc::new_cyclic(|me| Self {
+            info,
+            context,
+            at,
+            me: me.clone(),
+            state: Mutex::new(state),
+            ended: Mutex::default(),
+            caller: Mutex::default(),
+        }))
+    }
+
+    /// An error unless the lane takes work.
+    pub(crate) fn check_open(&self, task: Option<&Arc<str>>) -> Result<(), DeviceError> {
+        self.refuse(&self.lock(), task)
+    }
+
+    fn refuse(&self, state: &State, task: Option<&Arc<str>>) -> Result<(), DeviceError> {
+        if state.closing {
+            return Err(self.closed());
+        }
+        match &state.failed {
+            Some(cause) => Err(cause.inherited(&self.info.name, task)),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds a batch, whose value is set here, and gives it to the driver if it can run.
+    pub(crate) fn push(&self, mut batch: Pending) -> Result<Point, DeviceError> {
+        let mut state = self.lock();
+        self.refuse(&state, batch.task.as_ref())?;
+        self.drop_own_waits(&state, &mut batch.waits)?;
+        state.value_last += 1;
+        batch.value = state.value_last;
+        let point = state.owner.timeline().point(batch.value);
+        state.pending.push_back(batch);
+        self.pump_locked(state);
+        Ok(point)
+    }
+
+    /// Batches of one lane run in order: waits for earlier ones say nothing, one for a later one could never end.
+    fn drop_own_waits(&self, state: &State, waits: &mut Vec<Wait>) -> Result<(), DeviceError> {
+        let own = state.owner.timeline().id();
+        let is_own = |wait: &Wait| wait.point.timeline().id() == own;
+        let latest = waits.iter().filter(|wait| is_own(wait)).map(|wait| wait.point.value()).max();
+        if let Some(value) = latest.filter(|&value| value > state.value_last) {
+            let (lane, current) = (self.info.name.clone(), state.value_last);
+            return Err(DeviceError::WaitsForItself { lane, current, value });
+        }
+        waits.retain(|wait| !is_own(wait));
+        Ok(())
+    }
+
+    pub(crate) fn last(&self) -> Point {
+        let state = self.lock();
+        state.owner.timeline().point(state.value_last)
+    }
+
+    pub(crate) fn recover(&self) {
+        let mut state = self.lock();
+        if state.failed.take().is_none() {
+            return;
+        }
+        state.events = Events::new(self.context.id);
+        state.owner = Timeline::owned(&self.info.name, 0, Some(state.events.clone()));
+        state.value_last = 0;
+        if mem::take(&mut state.lost)
+            && let Ok(fresh) = self.context.queue(self.at)
+        {
+            state.queue = fresh;
+        }
+    }
+
+    /// Refuses further work. What the driver has completes; the rest fails.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        if mem::replace(&mut state.closing, true) {
+            return;
+        }
+        self.pump_locked(state);
+        // The caller's thread ends when it has nothing more to call.
+        self.caller.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    /// The last point that the driver has, for those who close the device.
+    pub(crate) fn last_in_flight(&self) -> Option<Point> {
+        let state = self.lock();
+        let ends = state.flight.iter().rev().find_map(|flight| flight.batch.as_ref());
+        ends.map(|ends| state.owner.timeline().point(ends.value))
+    }
+
+    /// Does whatever can be done: settles what has ended, gives the driver what can run.
+    fn pump(&self) {
+        self.pump_locked(self.lock());
+    }
+
+    fn pump_locked(&self, mut state: MutexGuard<'_, State>) {
+        let mut dropped = Vec::new();
+        loop {
+            self.note_ended(&mut state);
+            self.settle(&mut state, &mut dropped);
+            let handed = self.advance(&mut state);
+            self.give_up(&mut state, &mut dropped);
+            // What needs no driver has ended as soon as it is handed over.
+            if !handed || state.flight.front().is_none_or(|flight| flight.ended.is_none()) {
+                break;
+            }
+        }
+        drop(state);
+        self.drop_later(dropped);
+    }
+
+    /// Takes over what the driver's callbacks have said.
+    fn note_ended(&self, state: &mut State) {
+        let ended = mem::take(&mut *self.ended.lock().unwrap_or_else(PoisonError::into_inner));
+        for (ticket, status) in ended {
+            let Some(flight) = state.flight.iter_mut().find(|flight| flight.ticket == ticket)
+            else {
+                continue;
+            };
+            flight.ended = Some(match status < 0 {
+                false => Ok(()),
+                true => Err(DeviceError::Backend {
+                    device: self.info.device,
+                    message: format!("a command ended with {}", Code(status)).into(),
+                }),
+            });
+            state.lost |= status < 0;
+        }
+    }
+
+    /// Completes what has ended, in order.
+    fn settle(&self, state: &mut State, dropped: &mut Vec<Step>) {
+        while let Some(flight) = state.flight.front_mut() {
+            if flight.ended.is_none() || !self.has_seen(&mut flight.after) {
+                return;
+            }
+            let Some(mut flight) = state.flight.pop_front() else { return };
+            dropped.append(&mut flight.steps);
+            let result = self.outcome(&mut flight);
+            let Some(mut ends) = flight.batch else {
+                if let Err(cause) = result {
+                    state.doomed.get_or_insert(cause);
+                }
+                continue;
+            };
+            let result = match &state.doomed {
+                Some(cause) => Err(cause.inherited(&self.info.name, flight.task.as_ref())),
+                None => result,
+            };
+            let result = result.and_then(|()| {
+                ends.leases.clear();
+                ends.signals.iter().try_for_each(|point| point.timeline().signal(point.value()))
+            });
+            match result {
+                Ok(()) => {
+                    let signalled = state.owner.signal(ends.value);
+                    assert!(signalled.is_ok(), "values of one lane grow: {signalled:?}");
+                    state.events.complete(ends.value);
+                }
+                Err(cause) => {
+                    state.doomed.get_or_insert(cause);
+                    // Nobody may think that the lane has stopped while the driver works for it: it is told of with
+                    // the rest of the flight.
+                    state.dead.push(Pending {
+                        value: ends.value,
+                        waits: Vec::new(),
+                        steps: VecDeque::new(),
+                        signals: ends.signals,
+                        task: flight.task,
+                        leases: ends.leases,
+                    });
+                }
+            }
+        }
+    }
+
+    /// How the driver's part ended; the failure of what it waited for comes before its own.
+    fn outcome(&self, flight: &mut Flight) -> Result<(), DeviceError> {
+        let own = flight.refused.take().map_or_else(|| flight.ended.take().unwrap_or(Ok(())), Err);
+        let mut awaited = flight.after.iter().filter(|wait| !wait.point.has_completed());
+        match awaited.find_map(|wait| wait.point.timeline().failure()) {
+            Some(cause) => Err(cause.inherited(&self.info.name, flight.task.as_ref())),
+            None => own,
+        }
+    }
+
+    /// Whether all points in `after` are decided for those who look at timelines, as they are for the driver.
+    fn has_seen(&self, after: &mut [Wait]) -> bool {
+        let mut all = true;
+        for wait in after {
+            if wait.point.status() == PointStatus::Pending {
+                all = false;
+                self.watch(wait);
+            }
+        }
+        all
+    }
+
+    fn watch(&self, wait: &mut Wait) {
+        if !mem::replace(&mut wait.watched, true)
+            && let Some(me) = self.me.upgrade()
+        {
+            self.context.bridge.when(&wait.point, me);
+        }
+    }
+
+    /// Gives the driver what can run. Returns whether it was given anything.
+    fn advance(&self, state: &mut State) -> bool {
+        let mut handed = false;
+        while state.doomed.is_none() && !state.closing && !state.calling {
+            // Signals of ours come before anything behind them: they may fail.
+            let unsettled = |flight: &Flight| {
+                flight.batch.as_ref().is_some_and(|ends| !ends.signals.is_empty())
+            };
+            if state.flight.back().is_some_and(unsettled) {
+                break;
+            }
+            let idle = state.flight.is_empty();
+            let Some(batch) = state.pending.front_mut() else { break };
+            let is_call = matches!(batch.steps.front(), Some(Step::Call(_)));
+            match self.look(batch, is_call) {
+                Readiness::Blocked => break,
+                Readiness::Failed(cause) => state.doomed = Some(cause),
+                Readiness::Ready(..) if is_call && !idle => break,
+                Readiness::Ready(..) if is_call => self.call(state),
+                Readiness::Ready(events, points) => {
+                    self.hand_over(state, &events, points);
+                    handed = true;
+                }
+            }
+        }
+        if handed {
+            // Others may wait for these events: the driver must not keep them for later.
+            let _ = flush(state.queue.0);
+        }
+        handed
+    }
+
+    /// Looks at the waits of the first pending batch, and tells the bridge of those that need it.
+    fn look(&self, batch: &mut Pending, on_host: bool) -> Readiness {
+        let (mut events, mut points, mut blocked) = (Vec::new(), Vec::new(), false);
+        let mut failed = None;
+        batch.waits.retain_mut(|wait| {
+            match wait.point.status() {
+                PointStatus::Reached => return false,
+                PointStatus::Failed(cause) => failed = failed.take().or(Some(cause)),
+                PointStatus::Pending => {
+                    let native = Events::behind(&wait.point, self.context.id);
+                    match native.filter(|_| !on_host).map(|of| self.find(of, wait)) {
+                        Some(Found::Event(event)) => {
+                            events.push(event);
+                            points.push(wait.point.clone());
+                        }
+                        Some(Found::NotYet) | None => {
+                            blocked = true;
+                            self.watch(wait);
+                        }
+                    }
+                }
+            }
+            true
+        });
+        match failed {
+            Some(cause) => Readiness::Failed(cause.inherited(&self.info.name, batch.task.as_ref())),
+            None if blocked => Readiness::Blocked,
+            None => Readiness::Ready(events, points),
+        }
+    }
+
+    fn find(&self, events: &Events, wait: &Wait) -> Found {
+        events.find(wait.point.value(), || {
+            let me = self.me.upgrade().filter(|_| !wait.watched)?;
+            Some(me)
+        })
+    }
+
+    /// Starts the host function that is the first step of the first pending batch.
+    fn call(&self, state: &mut State) {
+        let Some(Step::Call(function)) =
+            state.pending.front_mut().and_then(|batch| batch.steps.pop_front())
+        else {
+            return;
+        };
+        state.calling = true;
+        let mut caller = self.caller.lock().unwrap_or_else(PoisonError::into_inner);
+        if caller.is_none() {
+            *caller = crate::call::start(&self.info.name, self.me.clone());
+        }
+        let sent = caller.as_ref().map(|caller| caller.send(function));
+        if !matches!(sent, Some(Ok(()))) {
+            state.calling = false;
+            state.doomed = Some(DeviceError::Backend {
+                device: self.info.device,
+                message: "no thread for host functions".into(),
+            });
+        }
+    }
+
+    /// A host function has returned.
+    pub(crate) fn called(&self, result: Result<(), DeviceError>) {
+        let mut state = self.lock();
+        state.calling = false;
+        if let Err(cause) = result {
+            state.doomed.get_or_insert(cause);
+        }
+        self.pump_locked(state);
+    }
+
+    /// The task of the batch whose host function is running.
+    pub(crate) fn task(&self) -> Option<Arc<str>> {
+        self.lock().pending.front().and_then(|batch| batch.task.clone())
+    }
+
+    /// Gives the driver the first pending batch, up to its next host function.
+    fn hand_over(&self, state: &mut State, events: &[Event], points: Vec<Point>) {
+        let Some(batch) = state.pending.front_mut() else { return };
+        batch.waits.clear();
+        let until = batch.steps.iter().position(|step| matches!(step, Step::Call(_)));
+        let steps: Vec<Step> = batch.steps.drain(..until.unwrap_or(batch.steps.len())).collect();
+        let task = batch.task.clone();
+        let batch = match until {
+            Some(_) => None,
+            None => state.pending.pop_front().map(|batch| Ends {
+                value: batch.value,
+                signals: batch.signals,
+                leases: batch.leases,
+            }),
+        };
+        state.ticket_last += 1;
+        let after = points.into_iter().map(Wait::from).collect();
+        let ticket = state.ticket_last;
+        let mut flight = Flight { ticket, batch, ended: None, refused: None, after, steps, task };
+        let is_empty = flight.steps.iter().all(|step| step.ops().is_empty());
+        if is_empty && events.is_empty() && state.flight.is_empty() {
+            flight.ended = Some(Ok(()));
+        } else {
+            self.enqueue(state, &mut flight, events);
+        }
+        state.flight.push_back(flight);
+    }
+
+    fn enqueue(&self, state: &mut State, flight: &mut Flight, events: &[Event]) {
+        let list: Vec<cl_event> = events.iter().map(|event| event.0).collect();
+        let (mut after, mut last, mut failed) = (&list[..], None, None);
+        for op in flight.steps.iter().flat_map(Step::ops) {
+            // SAFETY: the steps stay in the flight, the flight in the queue, and the leases in either, until the driver
+            // has said that it is done; who submitted the batch has ordered it with all that conflicts.
+            match unsafe { op.enqueue(&state.queue, after) } {
+                Ok(event) => last = Some(event),
+                Err(code) => {
+                    failed = Some(code);
+                    break;
+                }
+            }
+            after = &[];
+        }
+        let end = match (last, failed) {
+            (Some(last), None) => Ok(last),
+            // What was enqueued before an error runs, and must have ended before anybody is told.
+            _ => marker(&state.queue, after),
+        };
+        if let Some(code) = failed {
+            flight.refused = Some(self.refused(code));
+            state.lost = true;
+        }
+        let ends_on_event = end.and_then(|event| {
+            self.ask_for_end(&event, flight.ticket)?;
+            Ok(event)
+        });
+        match ends_on_event {
+            Ok(event) => {
+                let ends = flight.batch.as_ref().filter(|ends| ends.signals.is_empty());
+                if let Some(ends) = ends.filter(|_| failed.is_none()) {
+                    let hopeful = state.events.hand(ends.value, event);
+                    hopeful.into_iter().for_each(|lane| self.context.bridge.wake(lane));
+                }
+            }
+            Err(code) => {
+                // The driver is beyond reporting: wait for it here.
+                let _ = finish(state.queue.0);
+                state.lost = true;
+                flight.ended = Some(Err(self.refused(code)));
+            }
+        }
+    }
+
+    fn refused(&self, code: Code) -> DeviceError {
+        DeviceError::Backend {
+            device: self.info.device,
+            message: format!("the driver refuses a command: {code}").into(),
+        }
+    }
+
+    fn ask_for_end(&self, event: &Event, ticket: u64) -> Result<(), Code> {
+        let Some(lane) = self.me.upgrade() else { return Ok(()) };
+        let bell = self.context.bridge.bell();
+        let data = Box::into_raw(Box::new(Ending { lane, ticket, bell }));
+        // SAFETY: `ended` takes the box back, and is called once.
+        let asked = unsafe { on_end(event, ended, data.cast()) };
+        if asked.is_err() {
+            // SAFETY: the driver refused, so that nobody else has the address.
+            drop(unsafe { Box::from_raw(data) });
+        }
+        asked
+    }
+
+    /// Fails the lane, if it is doomed or closes, once the driver has nothing of it.
+    fn give_up(&self, state: &mut State, dropped: &mut Vec<Step>) {
+        if !state.flight.is_empty() || state.calling {
+            return;
+        }
+        if state.closing
+            && let Some(me) = self.me.upgrade()
+        {
+            self.context.bridge.forget(me);
+        }
+        let cause = match state.doomed.take() {
+            Some(cause) => cause,
+            None if state.closing && !state.pending.is_empty() => self.closed(),
+            None => return,
+        };
+        let given_up = mem::take(&mut state.dead).into_iter().chain(mem::take(&mut state.pending));
+        // First it takes no more work: who learns of the failure from the timeline may recover it at once.
+        state.failed = Some(cause.clone());
+        state.owner.fail(cause.clone());
+        for (at, batch) in given_up.enumerate() {
+            drop(batch.leases);
+            dropped.extend(batch.steps);
+            let cause = match at {
+                0 => cause.clone(),
+                _ => cause.inherited(&self.info.name, batch.task.as_ref()),
+            };
+            for point in &batch.signals {
+                // Checked at submission: no lane owns these.
+                let _ = point.timeline().fail(cause.clone());
+            }
+        }
+    }
+
+    fn closed(&self) -> DeviceError {
+        DeviceError::Closed { lane: self.info.name.clone() }
+    }
+
+    /// Steps are dropped on the bridge's thread: what a host function has captured may do anything when it goes, and
+    /// whoever called us may hold locks.
+    fn drop_later(&self, dropped: Vec<Step>) {
+        if dropped.iter().any(|step| matches!(step, Step::Call(_))) {
+            self.context.bridge.wake(Arc::new(Dropped(Mutex::new(dropped))));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Woken for LaneQueue {
+    fn wake(self: Arc<Self>) {
+        self.pump();
+    }
+}
+
+/// Steps on their way out.
+struct Dropped(Mutex<Vec<Step>>);
+
+impl Woken for Dropped {
+    fn wake(self: Arc<Self>) {
+        let steps = mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        steps.into_iter().for_each(crate::call::drop_quietly);
+    }
+}
+
+/// What the driver's callback is about.
+struct Ending {
+    lane: Arc<LaneQueue>,
+    ticket: u64,
+    /// Not the bridge itself: its last owner waits for its thread, which the driver's must not do.
+    bell: Bell,
+}
+
+/// The driver calls this when an event has ended, on any thread, perhaps from within one of our own calls to it. So it
+/// only leaves word, and hands its lane to the bridge: nothing of the driver's is released here.
+extern "C" fn ended(_event: cl_event, status: cl_int, data: *mut c_void) {
+    // SAFETY: `ask_for_end` passed this address, for one call.
+    let Ending { lane, ticket, bell } = *unsafe { Box::from_raw(data.cast::<Ending>()) };
+    lane.ended.lock().unwrap_or_else(PoisonError::into_inner).push((ticket, status));
+    bell.ring(lane);
+}
