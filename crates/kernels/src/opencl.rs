@@ -58,9 +58,11 @@ pub fn text(name: &str, recipe: &Recipe, spec: &Spec) -> String {
     }
     define(&mut out, format_args!("#define ARGUMENTS {arguments}__global const uint *params"));
     define(&mut out, format_args!("#define LAST WORDS_{}\n", spec.operands.len() - 1));
-    for common in
-        [include_str!("opencl/walk.cl"), include_str!("opencl/half.cl"), include_str!("opencl/numbers.cl")]
-    {
+    for common in [
+        include_str!("opencl/walk.cl"),
+        include_str!("opencl/half.cl"),
+        include_str!("opencl/numbers.cl"),
+    ] {
         out.push_str(common);
         out.push('\n');
     }

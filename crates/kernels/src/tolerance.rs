@@ -44,12 +44,7 @@ impl Tolerance {
     /// let bound = Tolerance::EpsilonsPerTerm(2).bound([Dtype::F32], 8.0, 100);
     /// assert_eq!(bound, 200.0 * 8.0 * f64::from(f32::EPSILON));
     /// ```
-    pub fn bound(
-        self,
-        dtypes: impl IntoIterator<Item = Dtype>,
-        magnitude: f64,
-        terms: u64,
-    ) -> f64 {
+    pub fn bound(self, dtypes: impl IntoIterator<Item = Dtype>, magnitude: f64, terms: u64) -> f64 {
         let epsilon = dtypes.into_iter().map(Self::epsilon).fold(0.0, f64::max);
         magnitude
             * epsilon

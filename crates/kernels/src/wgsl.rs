@@ -29,7 +29,10 @@ pub fn text(name: &str, recipe: &Recipe, spec: &Spec) -> String {
         out.push_str(&line);
     }
     let count = spec.operands.len();
-    put(&mut out, format_args!("@group(0) @binding({count}) var<storage, read> params: array<u32>;"));
+    put(
+        &mut out,
+        format_args!("@group(0) @binding({count}) var<storage, read> params: array<u32>;"),
+    );
     put(&mut out, format_args!("const LAST = WORDS_{};", count - 1));
     put(&mut out, format_args!("alias number = {};\n", type_of(spec.number)));
     out.push_str(include_str!("wgsl/walk.wgsl"));
@@ -63,9 +66,7 @@ fn body(name: &str, recipe: &Recipe) -> String {
             };
             format!("{functions}\n{}", around.replace("STATEMENT", statement))
         }
-        Frame::ElementText => {
-            around.replace("STATEMENT", &own(name).replace('\n', "\n        "))
-        }
+        Frame::ElementText => around.replace("STATEMENT", &own(name).replace('\n', "\n        ")),
         Frame::Row => format!("{rows}\n{}", own(name)),
         Frame::Product => format!("{}\n{}", include_str!("wgsl/product.wgsl"), own(name)),
         Frame::Whole => own(name).to_owned(),
@@ -155,7 +156,11 @@ fn loaded(n: usize, operand: &Operand) -> String {
             format!("select({0}, 0xffffffffu, bitcast<i32>({0}) < 0)", word("place"))
         }
         Dtype::I64 | Dtype::U64 if is_index => {
-            format!("select({}, 0xffffffffu, {} != 0u)", word("2u * place"), word("2u * place + 1u"))
+            format!(
+                "select({}, 0xffffffffu, {} != 0u)",
+                word("2u * place"),
+                word("2u * place + 1u")
+            )
         }
         Dtype::I32 => format!("bitcast<i32>({})", word("place")),
         Dtype::U8 | Dtype::U16 => part(small()),

@@ -1,8 +1,8 @@
 //! Finding what the members of a trace's tasks name: kernels, scalars, devices.
 
 use serde_json::Value;
-use syncline_deps::trace::{Place, Trace, TraceTask};
 use syncline_deps::Arg;
+use syncline_deps::trace::{Place, Trace, TraceTask};
 use syncline_device::{Backend, DeviceSpec, Scalar};
 use syncline_kernels::{Entry, Library, Signature};
 

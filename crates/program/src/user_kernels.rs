@@ -71,8 +71,10 @@ impl UserKernel<'_> {
         if let Some(body) = self.text("cpu")? {
             let (path, symbol) = self.shared_object(body)?;
             // SAFETY: whoever set `trust_kernels` vouches for the interface and the conduct of the program's kernels.
-            builder = unsafe { add_shared_object(builder, &path.to_string_lossy(), symbol) }
-                .map_err(|source| ProgramError::Kernel { place: self.place.member("cpu"), source })?;
+            builder =
+                unsafe { add_shared_object(builder, &path.to_string_lossy(), symbol) }.map_err(
+                    |source| ProgramError::Kernel { place: self.place.member("cpu"), source },
+                )?;
             has_body = true;
         }
         if let Some(file) = self.text("wgsl")? {

@@ -137,10 +137,9 @@ impl Recipe {
                 "store_1(place_1(i), gelu(load_0(place_0(i)), scalar_0()));",
             ),
             "silu" => element(Single, &[], 1, "store_1(place_1(i), silu(load_0(place_0(i))));"),
-            "stencil" => Self {
-                frame: Frame::ElementText,
-                ..element(Single, &[Number, Number], 1, "")
-            },
+            "stencil" => {
+                Self { frame: Frame::ElementText, ..element(Single, &[Number, Number], 1, "") }
+            }
             "embedding" => Self { frame: Frame::ElementText, ..element(Lookup, &[], 2, "") },
             "reduce_sum" | "reduce_max" => row(Alike, &[]),
             "softmax" => row(Single, &[Flag]),

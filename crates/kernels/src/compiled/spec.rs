@@ -66,7 +66,10 @@ impl Spec {
             Numbers::Value => Kind::of(last) == Kind::F64 && !has_doubles,
             _ => false,
         };
-        let operand = |(position, (argument, parameter)): (usize, (&ArgumentVariant, &Parameter))| {
+        let operand = |(position, (argument, parameter)): (
+            usize,
+            (&ArgumentVariant, &Parameter),
+        )| {
             let stored = if as_bits { bits_of(argument.dtype) } else { argument.dtype };
             let kind = match (recipe.numbers, position) {
                 (Numbers::Lookup, 1) => Kind::U32,
@@ -79,12 +82,8 @@ impl Spec {
             let (is_flat, writes) = (argument.is_flat, parameter.writes);
             Ok(Operand { stored, kind, is_flat, writes })
         };
-        let operands: Vec<Operand> = variant
-            .iter()
-            .zip(parameters)
-            .enumerate()
-            .map(operand)
-            .collect::<Result<_, _>>()?;
+        let operands: Vec<Operand> =
+            variant.iter().zip(parameters).enumerate().map(operand).collect::<Result<_, _>>()?;
         let number = operands.last().expect("every kernel has an argument").kind;
         if recipe.numbers == Numbers::Each && language == Language::Wgsl {
             refuse_wide_conversion(&operands, parameters)?;

@@ -28,12 +28,11 @@ pub fn of(
     if views.len() != parameters.len() {
         return Err(format!("it takes {} arguments, not {}", parameters.len(), views.len()));
     }
+    // All or none: a source for each mixture would be compiled often and used rarely.
+    let is_flat = recipe.counts_elements() && views.iter().all(View::is_contiguous);
     let one = |(position, (view, parameter)): (usize, (&View, &Parameter))| {
         refuse(view, parameter).map_err(|why| name(position, parameter, &why))?;
-        Ok(ArgumentVariant {
-            dtype: view.dtype(),
-            is_flat: recipe.counts_elements() && view.is_contiguous(),
-        })
+        Ok(ArgumentVariant { dtype: view.dtype(), is_flat })
     };
     views.iter().zip(parameters).enumerate().map(one).collect()
 }
@@ -92,8 +91,9 @@ mod tests {
     fn variants_survive_as_numbers() {
         for first in Dtype::ALL {
             for last in Dtype::ALL {
-                let variant = [(first, true), (Dtype::F32, false), (Dtype::U8, true), (last, false)]
-                    .map(|(dtype, is_flat)| ArgumentVariant { dtype, is_flat });
+                let variant =
+                    [(first, true), (Dtype::F32, false), (Dtype::U8, true), (last, false)]
+                        .map(|(dtype, is_flat)| ArgumentVariant { dtype, is_flat });
                 assert_eq!(unpack(pack(&variant), 4), variant);
             }
         }

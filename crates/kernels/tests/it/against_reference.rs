@@ -5,20 +5,22 @@ use syncline_device::Scalar;
 use syncline_kernels::Library;
 use syncline_testing::for_seeds;
 
-use crate::cases::Case;
+use crate::cases::{Case, dtypes};
 use crate::support::{Held, run};
 
 #[test]
 fn kernels_compute_what_the_reference_does() {
     let library = Library::builtin();
-    for_seeds("kernels_compute_what_the_reference_does", 60, |rng| {
+    for_seeds("kernels_compute_what_the_reference_does", 20, |rng| {
         for entry in library.iter() {
             let name = entry.signature.name.as_str();
-            let mut case = Case::random(entry, rng);
-            let before: Vec<_> = case.held.iter().map(|held| held.bytes.clone()).collect();
-            run(&entry.kernel, &mut case.held, &case.scalars)
-                .unwrap_or_else(|error| panic!("{name}: {error}"));
-            case.verify(name, &before);
+            for dtypes in dtypes(entry, rng) {
+                let mut case = Case::random(entry, &dtypes, rng);
+                let before: Vec<_> = case.held.iter().map(|held| held.bytes.clone()).collect();
+                run(&entry.kernel, &mut case.held, &case.scalars)
+                    .unwrap_or_else(|error| panic!("{name}: {error}"));
+                case.verify(name, &before);
+            }
         }
     });
 }

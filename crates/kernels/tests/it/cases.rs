@@ -73,28 +73,33 @@ fn terms(name: &str, shapes: &[Vec<u64>], scalars: &[Scalar]) -> u64 {
     }
 }
 
-/// Element types that go together: all arguments alike, or each float of its own where the kernel computes in `f32`.
-fn dtypes(entry: &Entry, rng: &mut Rng) -> Vec<Dtype> {
+/// Element types that go together, for every dtype that the kernel takes: all arguments alike, or each float of its own
+/// where the kernel computes in `f32`.
+pub fn dtypes(entry: &Entry, rng: &mut Rng) -> Vec<Vec<Dtype>> {
     let parameters = &entry.signature.parameters;
-    let name = entry.signature.name.as_str();
-    let may_differ = parameters.iter().all(|one| !one.dtypes.contains(&Dtype::I32));
-    let common = if rng.one_in(3) { Dtype::F32 } else { *rng.pick(parameters[0].dtypes) };
-    let differ = rng.one_in(3) && common != Dtype::F64;
-    parameters
-        .iter()
-        .map(|parameter| match name {
-            "cast" => *rng.pick(parameter.dtypes),
-            _ if !parameter.dtypes.contains(&common) => *rng.pick(parameter.dtypes),
-            _ if may_differ && differ => {
-                *rng.pick(&[Dtype::F32, Dtype::F16, Dtype::BF16])
-            }
-            _ => common,
-        })
-        .map(|dtype| match name {
-            "syrk" | "trsm" | "potrf" => Dtype::F32,
-            _ => dtype,
-        })
-        .collect()
+    let one_of_each = |rng: &mut Rng| parameters.iter().map(|p| *rng.pick(p.dtypes)).collect();
+    let alike = |&common: &Dtype| -> Vec<Dtype> {
+        let one = |p: &syncline_kernels::Parameter| match p.dtypes.contains(&common) {
+            true => common,
+            false => p.dtypes[common as usize % p.dtypes.len()],
+        };
+        parameters.iter().map(one).collect()
+    };
+    let mut choices: Vec<Vec<Dtype>> = parameters[0].dtypes.iter().map(alike).collect();
+    let computes_in_f32 = !parameters[0].dtypes.contains(&Dtype::I32);
+    match entry.signature.name.as_str() {
+        "cast" => choices.extend((0..24).map(|_| one_of_each(rng))),
+        _ if computes_in_f32 && parameters[0].dtypes.len() > 1 => {
+            let floats = [Dtype::F32, Dtype::F16, Dtype::BF16];
+            let mixed = |dtype: Dtype, rng: &mut Rng| {
+                if is_float(dtype) { *rng.pick(&floats) } else { dtype }
+            };
+            let last = choices[0].iter().map(|&dtype| mixed(dtype, rng)).collect();
+            choices.push(last);
+        }
+        _ => {}
+    }
+    choices
 }
 
 fn is_float(dtype: Dtype) -> bool {
@@ -129,10 +134,9 @@ fn values(name: &str, position: usize, held: &Held, rows: u64, rng: &mut Rng) ->
 }
 
 impl Case {
-    /// A random call of `entry`.
-    pub fn random(entry: &Entry, rng: &mut Rng) -> Self {
+    /// A random call of `entry` with arguments of these dtypes.
+    pub fn random(entry: &Entry, dtypes: &[Dtype], rng: &mut Rng) -> Self {
         let (name, signature) = (entry.signature.name.as_str(), &entry.signature);
-        let dtypes = dtypes(entry, rng);
         let scalars: Vec<Scalar> = signature
             .scalars
             .iter()

@@ -6,6 +6,7 @@ use syncline_kernels::reference::Tensor;
 use syncline_testing::Rng;
 
 /// An argument: bytes of its own, and a view that covers some of them.
+#[derive(Clone)]
 pub struct Held {
     pub bytes: Vec<u8>,
     pub view: View,

@@ -49,9 +49,12 @@ pub fn check(text: &str, entry: &str, parameters: &[Parameter]) -> Result<[u32; 
 fn check_bindings(module: &Module, text: &str, parameters: &[Parameter]) -> Result<(), Fault> {
     for (handle, variable) in module.global_variables.iter() {
         let Some(binding) = &variable.binding else { continue };
-        let refused = |message: String| Err(at(module.global_variables.get_span(handle), text, message));
+        let refused =
+            |message: String| Err(at(module.global_variables.get_span(handle), text, message));
         let AddressSpace::Storage { access } = variable.space else {
-            return refused("arguments are `var<storage, read>` or `var<storage, read_write>`".into());
+            return refused(
+                "arguments are `var<storage, read>` or `var<storage, read_write>`".into(),
+            );
         };
         let number = binding.binding as usize;
         if binding.group != 0 || number > parameters.len() {
@@ -65,7 +68,9 @@ fn check_bindings(module: &Module, text: &str, parameters: &[Parameter]) -> Resu
         }
         let may_write = parameters.get(number).is_some_and(|parameter| parameter.writes);
         if access.contains(StorageAccess::STORE) && !may_write {
-            return refused(format!("binding {number} is not written: declare it `var<storage, read>`"));
+            return refused(format!(
+                "binding {number} is not written: declare it `var<storage, read>`"
+            ));
         }
     }
     Ok(())

@@ -14,7 +14,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("syncline-user-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("syncline-user-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         for file in ["collatz.json", "collatz.wgsl", "collatz.cl", "collatz.c"] {
             std::fs::copy(Path::new(EXAMPLES).join(file), path.join(file)).unwrap();
@@ -110,7 +111,11 @@ fn wrong_wgsl_is_refused_with_file_and_line() {
         ("i >= params[STEPS + 2u]", "i", "collatz.wgsl:17:13: "),
         ("@binding(2)", "@binding(3)", "collatz.wgsl:4:"),
         ("@binding(2)", "@binding(3)", "binding 3: the kernel has 2 arguments"),
-        ("var<storage, read> numbers", "var<storage, read_write> numbers", "binding 0 is not written"),
+        (
+            "var<storage, read> numbers",
+            "var<storage, read_write> numbers",
+            "binding 0 is not written",
+        ),
         ("fn collatz(", "fn colatz(", "no compute function `collatz` (there are: colatz)"),
     ];
     for (from, to, wanted) in wrong {
@@ -128,7 +133,11 @@ fn other_mistakes_say_what_is_wrong() {
         (r#"{"elements": 1}"#, r#"{"elements": 2}"#, "kernels[0].grid: expected"),
         (r#"[64, 1, 1]"#, r#"[64, 0, 1]"#, "kernels[0].group: expected three sizes"),
         (r#"["i64"]"#, r#"["int"]"#, "kernels[0].scalars: expected one of f32, f64, i64 and bool"),
-        (r#""scalars": [1000]"#, r#""scalars": []"#, "tasks[0] (id 0).scalars: expected as many scalars"),
+        (
+            r#""scalars": [1000]"#,
+            r#""scalars": []"#,
+            "tasks[0] (id 0).scalars: expected as many scalars",
+        ),
     ];
     for (from, to, wanted) in wrong {
         let message = folder.refused("collatz.json", from, to);
