@@ -4,6 +4,7 @@
 //! runs as a test with tiny sizes. `README.md` in this folder says what the figures stand for.
 
 mod capture;
+mod device;
 mod machine;
 mod measure;
 mod metg;
@@ -42,6 +43,7 @@ const BENCHES: &[Bench] = &[
     ("stream", stream::run),
     ("reshard-plan", reshard_plan::run),
     ("reshard", reshard::run),
+    ("device", device::run),
 ];
 
 fn main() -> ExitCode {

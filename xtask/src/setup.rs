@@ -18,6 +18,11 @@ pub enum Need {
 type Package = (&'static str, &'static str);
 
 const FOR_TESTS: &[Package] = &[("/usr/bin/gcc", "gcc")];
+/// Drivers without a GPU. Where one cannot be had, the tests that need it say so, and fail only in CI.
+const FOR_DEVICE_TESTS: &[Package] = &[
+    ("/etc/OpenCL/vendors/pocl.icd", "pocl-opencl-icd"),
+    ("/usr/share/doc/ocl-icd-libopencl1", "ocl-icd-libopencl1"),
+];
 /// The report is looked at with a real browser; where none can be had, those tests say that they are skipped.
 const FOR_BROWSER_TESTS: &[Package] = &[("/usr/bin/chromium", "chromium")];
 const FOR_BENCHMARKS: &[Package] =
@@ -80,10 +85,12 @@ fn install(packages: &[Package]) -> Result<(), String> {
 /// Everything that `need` takes.
 pub fn run(need: Need) -> Result<(), String> {
     install(FOR_TESTS)?;
-    // A missing peer leaves out its rows, a missing browser its tests; neither is a reason to do nothing.
+    // A missing peer leaves out its rows, a missing browser or driver its tests; none of these is a reason to do nothing.
     let wished = if need == Need::Benchmarks { FOR_BENCHMARKS } else { FOR_BROWSER_TESTS };
-    if let Err(message) = install(wished) {
-        eprintln!("{message}");
+    for packages in [FOR_DEVICE_TESTS, wished] {
+        if let Err(message) = install(packages) {
+            eprintln!("{message}");
+        }
     }
     if need == Need::Tests && !succeeds("cargo", &["nextest", "--version"]) {
         cargo(&["install", "--locked", "cargo-nextest"], &[])?;

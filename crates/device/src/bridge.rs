@@ -13,8 +13,8 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use crate::timeline::Watcher;
-use crate::{DeviceError, DeviceSpec, Point, PointStatus, Timeline};
+use crate::sync::WaitWord;
+use crate::{DeviceError, DeviceSpec, Point, PointStatus, Wake, Watch};
 
 /// What a bridge wakes: a lane, which looks for itself what there is to do.
 pub trait Woken: Send + Sync {
@@ -49,7 +49,16 @@ pub struct Bridge {
 
 struct Shared {
     inbox: Mutex<Inbox>,
-    watcher: Arc<Watcher>,
+    sleeper: Arc<Sleeper>,
+}
+
+/// What the thread sleeps on; timelines that it watches wake it too.
+struct Sleeper(WaitWord);
+
+impl Wake for Sleeper {
+    fn wake(&self) {
+        self.0.bump_and_wake();
+    }
 }
 
 #[derive(Default)]
@@ -64,7 +73,8 @@ struct Inbox {
 impl Bridge {
     /// Starts the thread, called `name` in debuggers; `device` is named in the error if there is none to be had.
     pub fn start(name: &str, device: DeviceSpec) -> Result<Self, DeviceError> {
-        let shared = Arc::new(Shared { inbox: Mutex::default(), watcher: Watcher::new() });
+        let sleeper = Arc::new(Sleeper(WaitWord::new()));
+        let shared = Arc::new(Shared { inbox: Mutex::default(), sleeper });
         let taken = shared.clone();
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || taken.run());
         let thread = thread.map_err(|error| DeviceError::Backend {
@@ -152,7 +162,7 @@ impl Shared {
         let sleeps = mem::take(&mut inbox.sleeps);
         drop(inbox);
         if sleeps {
-            self.watcher.wake();
+            self.sleeper.wake();
         }
     }
 
@@ -161,23 +171,31 @@ impl Shared {
     }
 
     fn run(&self) {
-        let mut awaited: Vec<Awaited> = Vec::new();
+        let mut awaited: Vec<(Watch, Arc<dyn Woken>)> = Vec::new();
         let mut due: Vec<Arc<dyn Woken>> = Vec::new();
         loop {
             // As for every wait: read the word that we sleep on, then arm, then sleep (timeline/README.md).
-            let seen = self.watcher.seen();
+            let seen = self.sleeper.0.load();
             let mut inbox = self.lock();
             if inbox.stops {
-                break;
+                return;
             }
             due.append(&mut inbox.wakes);
             let waits = mem::take(&mut inbox.waits);
             let forgotten = mem::take(&mut inbox.forgotten);
             drop(inbox);
-            for (point, target) in waits {
-                self.add(&mut awaited, point, target);
-            }
-            self.decide(&mut awaited, &forgotten, &mut due);
+            let watch = |point: &Point| point.watch(self.sleeper.clone());
+            awaited.extend(waits.into_iter().map(|(point, target)| (watch(&point), target)));
+            awaited.retain(|(watch, target)| {
+                if forgotten.iter().any(|other| is_same(other, target)) {
+                    return false;
+                }
+                let pending = watch.look() == PointStatus::Pending;
+                if !pending && !due.iter().any(|other| is_same(other, target)) {
+                    due.push(target.clone());
+                }
+                pending
+            });
             drop(forgotten);
             if !due.is_empty() {
                 due.drain(..).for_each(Woken::wake);
@@ -187,53 +205,11 @@ impl Shared {
             if inbox.is_empty() {
                 inbox.sleeps = true;
                 drop(inbox);
-                self.watcher.sleep(seen);
+                self.sleeper.0.wait(seen, None);
                 self.lock().sleeps = false;
             }
         }
-        awaited.iter().for_each(|of| self.watcher.unwatch(&of.timeline));
     }
-
-    fn add(&self, awaited: &mut Vec<Awaited>, point: Point, target: Arc<dyn Woken>) {
-        let id = point.timeline().id();
-        let at = awaited.iter().position(|of| of.timeline.id() == id).unwrap_or_else(|| {
-            self.watcher.watch(point.timeline());
-            awaited.push(Awaited { timeline: point.timeline().clone(), waits: Vec::new() });
-            awaited.len() - 1
-        });
-        awaited[at].waits.push((point.value(), target));
-    }
-
-    /// Moves those whose points are decided to `due`, and arms the timelines of the others.
-    fn decide(
-        &self,
-        awaited: &mut Vec<Awaited>,
-        forgotten: &[Arc<dyn Woken>],
-        due: &mut Vec<Arc<dyn Woken>>,
-    ) {
-        awaited.retain_mut(|of| {
-            of.waits.retain(|(value, target)| {
-                if forgotten.iter().any(|other| is_same(other, target)) {
-                    return false;
-                }
-                let pending = of.timeline.arm(*value) == PointStatus::Pending;
-                if !pending && !due.iter().any(|other| is_same(other, target)) {
-                    due.push(target.clone());
-                }
-                pending
-            });
-            if of.waits.is_empty() {
-                self.watcher.unwatch(&of.timeline);
-            }
-            !of.waits.is_empty()
-        });
-    }
-}
-
-/// One timeline and who waits for which of its values.
-struct Awaited {
-    timeline: Timeline,
-    waits: Vec<(u64, Arc<dyn Woken>)>,
 }
 
 impl Inbox {

@@ -173,8 +173,35 @@ impl CopyPlan {
         }
     }
 
-    /// The same copy in two steps, by way of contiguous memory of [`CopyPlan::bytes`] bytes: what overlaps can be
-    /// copied as if all of it were read first.
+    /// Calls `visit` with the first byte of every run in the source and in the target, in the order of the target's
+    /// addresses where its layout allows.
+    pub fn for_each_run(&self, mut visit: impl FnMut(u64, u64)) {
+        if self.bytes == 0 {
+            return;
+        }
+        let mut index = [0u64; LOOPS_MAX];
+        let (mut source, mut target) = (self.source_offset, self.target_offset);
+        let loops = &self.loops[..self.loop_count];
+        loop {
+            visit(source as u64, target as u64);
+            // Counts up like an odometer, the last loop fastest.
+            let Some(at) = (0..loops.len()).rev().find(|&at| index[at] + 1 < loops[at].count)
+            else {
+                return;
+            };
+            index[at] += 1;
+            source += loops[at].source_stride;
+            target += loops[at].target_stride;
+            for after in at + 1..loops.len() {
+                source -= index[after] as i64 * loops[after].source_stride;
+                target -= index[after] as i64 * loops[after].target_stride;
+                index[after] = 0;
+            }
+        }
+    }
+
+    /// The same copy in two steps, by way of contiguous memory that begins at byte 0: what overlaps can be copied as
+    /// if all of it were read first.
     pub fn through_packed(&self) -> (CopyPlan, CopyPlan) {
         let (mut out, mut back) = (self.clone(), self.clone());
         let mut stride = self.run_bytes as i64;

@@ -58,9 +58,9 @@ pub use kernel::{
     CpuFunction, GROUPS_ALONG_X, Grid, Kernel, KernelArgs, KernelBuilder, KernelOutcome,
     KernelSource, RawArg, Scalar, ScalarType, Strided, StridedMut, WORDS_PER_ARGUMENT,
 };
-pub use lane::{Lane, LaneInfo, LaneKind, SubmissionGuard};
+pub use lane::{CommandTime, Lane, LaneInfo, LaneKind, SubmissionGuard};
 pub use memory::{ALIGNMENT, Allocator, Memory, MemoryUse, Pool};
 pub use point::{Deadline, Point, PointStatus};
 pub use registry::DeviceRegistry;
 pub use spec::{Backend, DeviceSpec, UnknownDevice};
-pub use timeline::{Timeline, TimelineId, TimelineOwner, wait_all, wait_any};
+pub use timeline::{Timeline, TimelineId, TimelineOwner, Wake, Watch, wait_all, wait_any};

@@ -9,14 +9,15 @@ mod loom_models;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod wait;
+mod watch;
 
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub(crate) use wait::Watcher;
 pub use wait::{wait_all, wait_any};
+pub use watch::{Wake, Watch};
 
 use crate::sync::{AtomicU64, Mutex, Ordering, WaitWord, lock, spin_loop, spins};
 use crate::{Deadline, DeviceError, Point, PointStatus};
@@ -56,7 +57,7 @@ struct Core {
     parked: WaitWord,
     failure: Mutex<Option<DeviceError>>,
     /// Those who wait for several timelines at once.
-    watchers: Mutex<Vec<Arc<Watcher>>>,
+    watchers: Mutex<Vec<Arc<dyn Wake>>>,
     id: TimelineId,
     label: Arc<str>,
     owned: bool,
@@ -213,7 +214,7 @@ impl Timeline {
     }
 
     /// Makes sure that the next change of the word wakes the sleepers, unless `value` is decided already.
-    pub(crate) fn arm(&self, value: u64) -> PointStatus {
+    fn arm(&self, value: u64) -> PointStatus {
         let mut word = self.word().load(Ordering::Acquire);
         loop {
             match self.judge(word, value) {

@@ -6,11 +6,11 @@ use std::mem;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use syncline_device::{
-    Backend, Command, Commands, DeviceError, DeviceSpec, Lane, LaneInfo, Point, Recording,
-    Timeline, Work,
+    Backend, Command, CommandTime, Commands, DeviceError, DeviceSpec, Lane, LaneInfo, Point,
+    Recording, Timeline, Work,
 };
 
-use crate::command::Op;
+use crate::command::OpList;
 use crate::prepare::Preparer;
 use crate::queue::{LaneQueue, Pending, Step, Wait};
 
@@ -29,37 +29,54 @@ impl OpenClLane {
     }
 
     fn steps(&self, commands: Commands) -> Result<VecDeque<Step>, DeviceError> {
-        let (mut steps, mut ops) = (VecDeque::new(), Vec::new());
+        let (mut steps, mut list, mut number) = (VecDeque::new(), OpList::default(), 0);
         for command in commands {
-            let step = match command {
-                Command::Host(function) => Step::Call(function),
-                Command::Recording(recording) => Step::Prepared(self.prepared(&recording)?),
+            let first = number;
+            let (step, count) = match command {
+                Command::Host(function) => (Step::Call(function), 1),
+                Command::Recording(recording) => {
+                    let list = self.prepared(&recording)?;
+                    (Step::Ops { list, first }, recording.commands().len() as u32)
+                }
                 command => {
-                    self.preparer.prepare(&command, &mut ops)?;
+                    self.prepare(&command, number, &mut list)?;
+                    number += 1;
                     continue;
                 }
             };
-            if !ops.is_empty() {
-                steps.push_back(Step::Ops(mem::take(&mut ops)));
-            }
+            number += count;
+            flush(&mut list, &mut steps);
             steps.push_back(step);
         }
-        if !ops.is_empty() {
-            steps.push_back(Step::Ops(ops));
-        }
+        flush(&mut list, &mut steps);
         Ok(steps)
     }
 
+    fn prepare(&self, of: &Command, number: u32, list: &mut OpList) -> Result<(), DeviceError> {
+        self.preparer.prepare(of, &mut list.ops)?;
+        list.commands.resize(list.ops.len(), number);
+        Ok(())
+    }
+
     /// The commands of a recording, prepared at its first submission to this lane.
-    fn prepared(&self, recording: &Arc<Recording>) -> Result<Arc<Vec<Op>>, DeviceError> {
+    fn prepared(&self, recording: &Arc<Recording>) -> Result<Arc<OpList>, DeviceError> {
         recording.keep(self.queue.info.id(), |commands| {
-            let mut ops = Vec::new();
-            commands.iter().try_for_each(|command| self.preparer.prepare(command, &mut ops))?;
+            let mut list = OpList::default();
+            for (command, number) in commands.iter().zip(0..) {
+                self.prepare(command, number, &mut list)?;
+            }
             let mut recordings = self.recordings.lock().unwrap_or_else(PoisonError::into_inner);
             recordings.retain(|other| other.strong_count() > 0);
             recordings.push(Arc::downgrade(recording));
-            Ok(ops)
+            Ok(list)
         })
+    }
+}
+
+/// Makes what was prepared so far a step.
+fn flush(list: &mut OpList, steps: &mut VecDeque<Step>) {
+    if !list.ops.is_empty() {
+        steps.push_back(Step::Ops { list: Arc::new(mem::take(list)), first: 0 });
     }
 }
 
@@ -94,6 +111,15 @@ impl Lane for OpenClLane {
 
     fn close(&self) {
         self.queue.close();
+    }
+
+    fn note_times(&self, on: bool) -> bool {
+        self.queue.note_times(on);
+        on
+    }
+
+    fn take_times(&self) -> Vec<CommandTime> {
+        self.queue.take_times()
     }
 }
 

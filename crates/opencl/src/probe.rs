@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use opencl3::device::{CL_DEVICE_PARTITION_EQUALLY, CL_DEVICE_TYPE_ALL, Device as ClDevice};
 use opencl3::error_codes::{ClError, DLOPEN_RUNTIME_LOAD_FAILED};
 use opencl3::platform::get_platforms;
-use syncline_device::registry::BackendProbe;
+use syncline_device::registry::{BackendProbe, Refused};
 use syncline_device::{Backend, Device, DeviceError, DeviceInfo, DeviceSpec};
 
 use crate::context::Context;
@@ -117,13 +117,8 @@ impl Probe {
         Self { options, contexts: Mutex::default() }
     }
 
-    /// What the drivers refuse or cannot do, device by device, for whoever wonders where one is.
-    pub fn refused(&self) -> Vec<String> {
-        self.look().map(|(_, refused)| refused).unwrap_or_default()
-    }
-
     /// The devices that can be used, and why others cannot.
-    fn look(&self) -> Result<(Vec<Whole>, Vec<String>), String> {
+    fn look(&self) -> Result<(Vec<Whole>, Vec<Refused>), String> {
         let platforms = get_platforms().map_err(|ClError(code)| match code {
             DLOPEN_RUNTIME_LOAD_FAILED => {
                 "libOpenCL not found (Debian: ocl-icd-libopencl1)".to_owned()
@@ -136,13 +131,14 @@ impl Probe {
             let ids = match platform.get_devices(CL_DEVICE_TYPE_ALL) {
                 Ok(ids) => ids,
                 Err(ClError(code)) => {
-                    refused.push(format!("{name}: {} ({code})", ClError(code)));
+                    let reason = format!("{} ({code})", ClError(code));
+                    refused.push(Refused { name, reason });
                     continue;
                 }
             };
             for id in ids {
                 match Traits::ask(id) {
-                    Err(reason) => refused.push(format!("{name}: {reason}")),
+                    Err(reason) => refused.push(Refused { name: name.clone(), reason }),
                     Ok(traits) => {
                         let parts = self.parts_of(&traits);
                         found.push(Whole { traits, first, parts });
@@ -207,13 +203,20 @@ impl BackendProbe for Probe {
         if found.is_empty() {
             return Err(match refused.is_empty() {
                 true => "the OpenCL drivers have no device (Debian: pocl-opencl-icd)".into(),
-                false => refused.join("; "),
+                false => {
+                    let reasons = refused.iter().map(|of| format!("{}: {}", of.name, of.reason));
+                    reasons.collect::<Vec<_>>().join("; ")
+                }
             });
         }
         let infos = found
             .iter()
             .flat_map(|whole| (0..whole.parts).map(move |part| whole.info(part, &self.options)));
         Ok(infos.collect())
+    }
+
+    fn refused(&self) -> Vec<Refused> {
+        self.look().map(|(_, refused)| refused).unwrap_or_default()
     }
 
     fn open(&self, index: u32) -> Result<Arc<dyn Device>, DeviceError> {

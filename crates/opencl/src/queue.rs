@@ -5,18 +5,20 @@ use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 
 use opencl3::command_queue::{finish, flush};
 use opencl3::types::{cl_event, cl_int};
 use syncline_device::{
-    Bell, DeviceError, HostFunction, LaneInfo, Lease, Point, PointStatus, Timeline, TimelineOwner,
-    Woken,
+    Bell, CommandTime, DeviceError, HostFunction, LaneInfo, Lease, Point, PointStatus, Timeline,
+    TimelineOwner, Woken,
 };
 
 use crate::api::{Code, Event, Queue, on_end};
-use crate::command::{Op, marker};
+use crate::command::{Op, OpList, marker};
 use crate::context::Context;
 use crate::events::{Events, Found};
+use crate::times::Noted;
 
 /// What a lane's handle, the bridge and the driver's callbacks share.
 pub(crate) struct LaneQueue {
@@ -51,6 +53,8 @@ struct State {
     closing: bool,
     /// The driver reported a failure: its queue is not used again.
     lost: bool,
+    /// When commands ran, where that is noted.
+    times: Option<Vec<CommandTime>>,
 }
 
 /// A batch that the driver does not have, or not all of it.
@@ -65,21 +69,21 @@ pub(crate) struct Pending {
 
 /// What a batch does, step by step.
 pub(crate) enum Step {
-    /// Commands of this batch.
-    Ops(Vec<Op>),
-    /// Commands that were prepared before.
-    Prepared(Arc<Vec<Op>>),
+    /// Commands, the numbers of which begin at `first`.
+    Ops { list: Arc<OpList>, first: u32 },
     /// A function of the host.
     Call(HostFunction),
 }
 
 impl Step {
-    fn ops(&self) -> &[Op] {
-        match self {
-            Step::Ops(ops) => ops,
-            Step::Prepared(ops) => ops,
-            Step::Call(_) => &[],
-        }
+    /// The commands for the driver, with their numbers in the batch.
+    fn ops(&self) -> impl Iterator<Item = (&Op, u32)> {
+        let (list, first) = match self {
+            Step::Ops { list, first } => (Some(list), *first),
+            Step::Call(_) => (None, 0),
+        };
+        let ops = list.into_iter().flat_map(|list| list.ops.iter().zip(&list.commands));
+        ops.map(move |(op, number)| (op, first + number))
     }
 }
 
@@ -98,6 +102,8 @@ impl From<Point> for Wait {
 /// What the driver has.
 struct Flight {
     ticket: u64,
+    /// The value of its batch.
+    value: u64,
     /// The batch of which this is the end; none for a part before a host function.
     batch: Option<Ends>,
     /// How it ended, once the driver is done with it.
@@ -109,11 +115,12 @@ struct Flight {
     /// Stays alive until the driver is done.
     steps: Vec<Step>,
     task: Option<Arc<str>>,
+    /// The events of its commands, where times are noted.
+    noted: Option<Noted>,
 }
 
 /// What happens when a batch has completed.
 struct Ends {
-    value: u64,
     signals: Vec<Point>,
     leases: Vec<Lease>,
 }
@@ -149,6 +156,7 @@ impl LaneQueue {
             failed: None,
             closing: false,
             lost: false,
+            times: None,
         };
         Ok(Arc::new_cyclic(|me| Self {
             info,
@@ -233,11 +241,23 @@ impl LaneQueue {
         self.caller.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
+    pub(crate) fn note_times(&self, on: bool) {
+        let mut state = self.lock();
+        match on {
+            true => drop(state.times.get_or_insert_default()),
+            false => state.times = None,
+        }
+    }
+
+    pub(crate) fn take_times(&self) -> Vec<CommandTime> {
+        self.lock().times.as_mut().map(mem::take).unwrap_or_default()
+    }
+
     /// The last point that the driver has, for those who close the device.
     pub(crate) fn last_in_flight(&self) -> Option<Point> {
         let state = self.lock();
-        let ends = state.flight.iter().rev().find_map(|flight| flight.batch.as_ref());
-        ends.map(|ends| state.owner.timeline().point(ends.value))
+        let last = state.flight.iter().rev().find(|flight| flight.batch.is_some());
+        last.map(|flight| state.owner.timeline().point(flight.value))
     }
 
     /// Does whatever can be done: settles what has ended, gives the driver what can run.
@@ -289,6 +309,9 @@ impl LaneQueue {
             let Some(mut flight) = state.flight.pop_front() else { return };
             dropped.append(&mut flight.steps);
             let result = self.outcome(&mut flight);
+            if let Some((times, noted)) = state.times.as_mut().zip(flight.noted) {
+                noted.read(flight.value, times);
+            }
             let Some(mut ends) = flight.batch else {
                 if let Err(cause) = result {
                     state.doomed.get_or_insert(cause);
@@ -305,16 +328,16 @@ impl LaneQueue {
             });
             match result {
                 Ok(()) => {
-                    let signalled = state.owner.signal(ends.value);
+                    let signalled = state.owner.signal(flight.value);
                     assert!(signalled.is_ok(), "values of one lane grow: {signalled:?}");
-                    state.events.complete(ends.value);
+                    state.events.complete(flight.value);
                 }
                 Err(cause) => {
                     state.doomed.get_or_insert(cause);
                     // Nobody may think that the lane has stopped while the driver works for it: it is told of with
                     // the rest of the flight.
                     state.dead.push(Pending {
-                        value: ends.value,
+                        value: flight.value,
                         waits: Vec::new(),
                         steps: VecDeque::new(),
                         signals: ends.signals,
@@ -469,20 +492,29 @@ impl LaneQueue {
         batch.waits.clear();
         let until = batch.steps.iter().position(|step| matches!(step, Step::Call(_)));
         let steps: Vec<Step> = batch.steps.drain(..until.unwrap_or(batch.steps.len())).collect();
-        let task = batch.task.clone();
+        let (value, task) = (batch.value, batch.task.clone());
         let batch = match until {
             Some(_) => None,
-            None => state.pending.pop_front().map(|batch| Ends {
-                value: batch.value,
-                signals: batch.signals,
-                leases: batch.leases,
-            }),
+            None => state
+                .pending
+                .pop_front()
+                .map(|batch| Ends { signals: batch.signals, leases: batch.leases }),
         };
         state.ticket_last += 1;
         let after = points.into_iter().map(Wait::from).collect();
         let ticket = state.ticket_last;
-        let mut flight = Flight { ticket, batch, ended: None, refused: None, after, steps, task };
-        let is_empty = flight.steps.iter().all(|step| step.ops().is_empty());
+        let mut flight = Flight {
+            ticket,
+            value,
+            batch,
+            ended: None,
+            refused: None,
+            after,
+            steps,
+            task,
+            noted: None,
+        };
+        let is_empty = flight.steps.iter().all(|step| step.ops().next().is_none());
         if is_empty && events.is_empty() && state.flight.is_empty() {
             flight.ended = Some(Ok(()));
         } else {
@@ -494,11 +526,16 @@ impl LaneQueue {
     fn enqueue(&self, state: &mut State, flight: &mut Flight, events: &[Event]) {
         let list: Vec<cl_event> = events.iter().map(|event| event.0).collect();
         let (mut after, mut last, mut failed) = (&list[..], None, None);
-        for op in flight.steps.iter().flat_map(Step::ops) {
+        let began = Instant::now();
+        let mut noted = state.times.is_some().then(Vec::new);
+        for (op, number) in flight.steps.iter().flat_map(Step::ops) {
             // SAFETY: the steps stay in the flight, the flight in the queue, and the leases in either, until the driver
             // has said that it is done; who submitted the batch has ordered it with all that conflicts.
             match unsafe { op.enqueue(&state.queue, after) } {
-                Ok(event) => last = Some(event),
+                Ok(event) => {
+                    noted.iter_mut().for_each(|noted| noted.push((number, event.clone())));
+                    last = Some(event);
+                }
                 Err(code) => {
                     failed = Some(code);
                     break;
@@ -506,6 +543,7 @@ impl LaneQueue {
             }
             after = &[];
         }
+        flight.noted = noted.map(|events| Noted { handed: began, events });
         let end = match (last, failed) {
             (Some(last), None) => Ok(last),
             // What was enqueued before an error runs, and must have ended before anybody is told.
@@ -521,9 +559,9 @@ impl LaneQueue {
         });
         match ends_on_event {
             Ok(event) => {
-                let ends = flight.batch.as_ref().filter(|ends| ends.signals.is_empty());
-                if let Some(ends) = ends.filter(|_| failed.is_none()) {
-                    let hopeful = state.events.hand(ends.value, event);
+                let is_sure = |ends: &Ends| ends.signals.is_empty() && failed.is_none();
+                if flight.batch.as_ref().is_some_and(is_sure) {
+                    let hopeful = state.events.hand(flight.value, event);
                     hopeful.into_iter().for_each(|lane| self.context.bridge.wake(lane));
                 }
             }

@@ -4,40 +4,16 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::Timeline;
-use crate::sync::{WaitWord, lock, spin_loop, spins};
+use super::{Timeline, Wake};
+use crate::sync::{WaitWord, spin_loop, spins};
 use crate::{Deadline, DeviceError, Point, PointStatus};
 
 /// One sleeping thread that several timelines can wake.
-pub(crate) struct Watcher(WaitWord);
+struct Watcher(WaitWord);
 
-impl Watcher {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self(WaitWord::new()))
-    }
-
-    pub(crate) fn wake(&self) {
+impl Wake for Watcher {
+    fn wake(&self) {
         self.0.bump_and_wake();
-    }
-
-    /// What [`Watcher::sleep`] compares with: read before the timelines are armed.
-    pub(crate) fn seen(&self) -> u32 {
-        self.0.load()
-    }
-
-    /// Sleeps unless somebody has called [`Watcher::wake`] since `seen` was read.
-    pub(crate) fn sleep(&self, seen: u32) {
-        self.0.wait(seen, None);
-    }
-
-    /// From here on `timeline` wakes this watcher, if it is armed. Once for each timeline.
-    pub(crate) fn watch(self: &Arc<Self>, timeline: &Timeline) {
-        watchers(timeline).push(self.clone());
-    }
-
-    /// Undoes [`Watcher::watch`].
-    pub(crate) fn unwatch(self: &Arc<Self>, timeline: &Timeline) {
-        watchers(timeline).retain(|other| !Arc::ptr_eq(other, self));
     }
 }
 
@@ -125,12 +101,12 @@ struct Registered<'a> {
 
 impl<'a> Registered<'a> {
     fn new(points: &'a [Point]) -> Self {
-        let watcher = Watcher::new();
+        let watcher = Arc::new(Watcher(WaitWord::new()));
         let mut timelines: Vec<&Timeline> = points.iter().map(Point::timeline).collect();
         timelines.sort_by_key(|timeline| timeline.id());
         timelines.dedup_by_key(|timeline| timeline.id());
         for timeline in &timelines {
-            watcher.watch(timeline);
+            timeline.watchers().push(watcher.clone());
         }
         Self { watcher, timelines }
     }
@@ -139,11 +115,7 @@ impl<'a> Registered<'a> {
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
         for timeline in &self.timelines {
-            self.watcher.unwatch(timeline);
+            timeline.forget(&*self.watcher);
         }
     }
-}
-
-fn watchers(timeline: &Timeline) -> crate::sync::MutexGuard<'_, Vec<Arc<Watcher>>> {
-    lock(&timeline.0.watchers)
 }

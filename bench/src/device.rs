@@ -1,0 +1,13 @@
+//! `device`: what dispatches and copies cost on devices, beside the same by hand.
+//!
+//! A driver that is missing leaves out its rows, and says so.
+
+mod opencl;
+
+use crate::Effort;
+use crate::row::Row;
+
+/// Runs the benchmark.
+pub fn run(effort: Effort) -> Vec<Row> {
+    opencl::run(effort)
+}
