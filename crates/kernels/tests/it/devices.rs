@@ -31,7 +31,7 @@ fn open(probe: &dyn BackendProbe) -> Option<Arc<dyn Device>> {
 }
 
 fn vulkan() -> Option<Arc<dyn Device>> {
-    None
+    open(&syncline_vulkan::Probe::default())
 }
 
 fn opencl() -> Option<Arc<dyn Device>> {
