@@ -68,9 +68,8 @@ pub fn run(effort: Effort) -> Vec<Row> {
     ours();
     theirs();
     let nanoseconds = |took: Duration| took.as_nanos() as f64;
-    let (mine, peers): (Vec<f64>, Vec<f64>) = (0..times)
-        .map(|_| (nanoseconds(timed(ours)), nanoseconds(timed(&mut theirs))))
-        .unzip();
+    let (mine, peers): (Vec<f64>, Vec<f64>) =
+        (0..times).map(|_| (nanoseconds(timed(ours)), nanoseconds(timed(&mut theirs)))).unzip();
     assert_eq!(c.to_vec::<f32>().expect("a product"), product, "both computed the same");
     let row = Row::new("device", "gemm-f32-cpu", "ns_per_product", order, figure(mine));
     vec![row.beside("matrixmultiply", figure(peers).median)]

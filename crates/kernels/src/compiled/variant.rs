@@ -53,10 +53,9 @@ fn refuse(view: &View, parameter: &Parameter) -> Result<(), String> {
     }
     let bytes = dtype.bytes() as i64;
     let is_whole = |place: i64| place % bytes == 0;
-    let strides = view.strides().iter().zip(view.shape()).filter(|&(_, &size)| size > 1);
-    if !view.is_empty()
-        && !(is_whole(view.offset() as i64) && strides.clone().all(|(&s, _)| is_whole(s)))
-    {
+    let mut strides = view.strides().iter().zip(view.shape()).filter(|&(_, &size)| size > 1);
+    let lies_whole = is_whole(view.offset() as i64) && strides.all(|(&stride, _)| is_whole(stride));
+    if !view.is_empty() && !lies_whole {
         return Err(format!(
             "its elements do not lie on multiples of {bytes} bytes, as compiled kernels need; \
              copy it, or run on the CPU"
