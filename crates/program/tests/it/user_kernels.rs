@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use syncline_device::Backend;
+use syncline_device::registry::BackendProbe;
+use syncline_device::{Backend, Batch, Command as DeviceCommand, Deadline, KernelArg};
 use syncline_program::{LoadOptions, Program};
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/programs");
@@ -99,6 +101,42 @@ fn the_example_gives_the_output_to_expect() {
     assert_eq!(expected["steps"], json!(found[..8]));
     assert_eq!(expected["longest"], json!(words(&run.contents[2])));
     assert_eq!(expected["sum_of_steps"], json!(found.iter().sum::<u32>()));
+}
+
+/// Runs the task with the program's own kernel on the first device of a backend, where there is one.
+fn on_device(probe: &dyn BackendProbe) {
+    let device = match probe.open(0) {
+        Ok(device) => device,
+        Err(error) if std::env::var_os("CI").is_some() => panic!("{}: {error}", probe.backend()),
+        Err(error) => return eprintln!("SKIPPED: no {} device: {error}", probe.backend()),
+    };
+    let folder = Folder::new(&format!("device-{}", probe.backend()));
+    let program = folder.load(&folder.trace()).unwrap();
+    let task = &program.tasks()[0];
+    let buffers = [0, 1].map(|index| {
+        let buffer = device.buffer(4096);
+        buffer.write(0, &program.initial_contents(index).unwrap()).unwrap();
+        buffer
+    });
+    let args = program.trace().tasks[0].args.iter().zip(&buffers);
+    let args = args
+        .map(|(arg, buffer)| KernelArg::new(arg.arg.access, buffer.view(arg.arg.view).unwrap()));
+    let command = DeviceCommand::dispatch(&task.kernel, args.collect(), task.scalars.clone());
+    let done = device.lanes()[0].submit(Batch::new().command(command)).unwrap();
+    done.wait(Deadline::after(Duration::from_secs(120))).unwrap();
+    let (numbers, found) =
+        (buffers[0].read::<u32>(0, 1024).unwrap(), buffers[1].read::<u32>(0, 1024).unwrap());
+    assert_eq!(found, numbers.iter().map(|&n| steps(n)).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_example_runs_on_vulkan() {
+    on_device(&syncline_vulkan::Probe::default());
+}
+
+#[test]
+fn the_example_runs_on_opencl() {
+    on_device(&syncline_opencl::Probe::default());
 }
 
 #[test]
