@@ -3,6 +3,7 @@
 //! A driver that is missing leaves out its rows, and says so.
 
 mod ash_peer;
+mod gemm;
 mod opencl;
 mod vulkan;
 #[cfg(feature = "wgpu")]
@@ -15,5 +16,6 @@ use crate::row::Row;
 pub fn run(effort: Effort) -> Vec<Row> {
     let mut rows = vulkan::run(effort);
     rows.extend(opencl::run(effort));
+    rows.extend(gemm::run(effort));
     rows
 }

@@ -3,7 +3,7 @@
 //! From the bottom up: a [`Timeline`] is a counter that only grows and a [`Point`] a value on it; a [`Buffer`] is
 //! memory on one [`Device`]; a [`Lane`] runs [`Batch`]es of [`Command`]s in order and signals its timeline; a
 //! [`Kernel`] is what a command may run. [`cpu`] is the backend that is always there, [`registry`] finds the others,
-//! and [`conformance`] is the suite that each of them must pass.
+//! [`driver`] makes lanes of a driver's queues and events, and [`conformance`] is the suite that each backend must pass.
 //!
 //! This crate knows nothing of task graphs, dependencies between tasks, or plans.
 //!
@@ -32,6 +32,7 @@ pub mod conformance;
 pub mod copy;
 pub mod cpu;
 mod device;
+pub mod driver;
 mod element;
 mod error;
 pub mod fill;

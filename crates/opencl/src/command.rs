@@ -35,14 +35,6 @@ pub(crate) enum Op {
     Native(Box<Native>),
 }
 
-/// Commands of the driver in order, and which command of the batch each belongs to.
-#[derive(Default)]
-pub(crate) struct OpList {
-    pub(crate) ops: Vec<Op>,
-    /// For each op the number of its command. A command may come to several ops, or to none.
-    pub(crate) commands: Vec<u32>,
-}
-
 // SAFETY: the addresses in it are used by the driver and by `Native::run` alone, on whatever thread, while leases keep
 // the memory and the order of work keeps others off.
 unsafe impl Send for Op {}

@@ -1,20 +1,18 @@
 //! OpenCL devices: lanes, memory and programs of one device of a context.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use syncline_device::driver::{Closer, DriverLane};
 use syncline_device::{
-    Allocator, Capabilities, Deadline, Device, DeviceError, DeviceInfo, DeviceSpec, Lane, LaneInfo,
-    LaneKind,
+    Allocator, Capabilities, Deadline, Device, DeviceError, DeviceInfo, DeviceSpec, Lane, LaneKind,
 };
 
 use crate::context::Context;
 use crate::describe::Traits;
-use crate::lane::OpenClLane;
 use crate::memory::OpenClAllocator;
 use crate::prepare::Preparer;
-use crate::queue::LaneQueue;
 
 /// How long a device that is dropped waits for what the driver has begun.
 const CLOSING_TIME: Duration = Duration::from_secs(10);
@@ -26,7 +24,7 @@ pub(crate) struct OpenClDevice {
     preparer: Arc<Preparer>,
     lanes: Vec<Arc<dyn Lane>>,
     /// All lanes, those opened later included, which close with the device.
-    opened: Mutex<Vec<Weak<LaneQueue>>>,
+    opened: Mutex<Vec<Closer<Preparer>>>,
 }
 
 impl OpenClDevice {
@@ -81,12 +79,10 @@ impl Device for OpenClDevice {
     }
 
     fn open_lane(&self, kind: LaneKind, name: &str) -> Result<Arc<dyn Lane>, DeviceError> {
-        let spec = self.info.spec;
-        let info = LaneInfo::new(format!("{spec} {name}"), kind, spec);
-        let lane = OpenClLane::open(info, &self.preparer)?;
+        let lane = DriverLane::open(&self.preparer, kind, name)?;
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        opened.retain(|lane| lane.strong_count() > 0);
-        opened.push(Arc::downgrade(&lane.queue));
+        opened.retain(|lane| !lane.is_gone());
+        opened.push(lane.closer());
         Ok(Arc::new(lane))
     }
 
@@ -98,17 +94,11 @@ impl Device for OpenClDevice {
 impl Drop for OpenClDevice {
     fn drop(&mut self) {
         let opened = self.opened.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let lanes: Vec<_> = opened.iter().filter_map(Weak::upgrade).collect();
-        lanes.iter().for_each(|lane| lane.close());
-        if self.preparer.context.bridge.is_current() {
-            return;
-        }
+        opened.iter().for_each(Closer::close);
         // What the driver has begun it ends; a program that exits meanwhile would pull the ground from under it. Work
         // that waits for a lane of another device of this context may be long in coming, and keeps what it needs.
         let deadline = Deadline::after(CLOSING_TIME);
-        for point in lanes.iter().filter_map(|lane| lane.last_in_flight()) {
-            let _ = point.wait(deadline);
-        }
+        opened.iter().for_each(|lane| lane.drain(deadline));
     }
 }
 

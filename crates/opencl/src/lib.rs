@@ -2,8 +2,8 @@
 //!
 //! [`Probe`] loads the OpenCL library when it is first asked, lists what its drivers have, and opens devices, or parts
 //! of devices that share a context ([`OpenClOptions::parts`]) and therefore copy from each other's memory and wait for
-//! each other without the host. `src/README.md` walks through the life of a batch; [`conformance`] is the suite of
-//! `syncline-device` with kernels in OpenCL C.
+//! each other without the host. `README.md` beside the crate says how memory, copies, programs and recordings work; the life of a
+//! batch is that of every [`syncline_device::driver`]. [`conformance`] is the suite with kernels in OpenCL C.
 //!
 //! This crate knows nothing of task graphs, nor of other backends.
 //!
@@ -33,20 +33,17 @@
 //! ```
 
 mod api;
-mod call;
 mod command;
 pub mod conformance;
 mod context;
 mod describe;
 mod device;
 mod disk;
-mod events;
-mod lane;
+mod driver;
 mod memory;
 mod prepare;
 mod probe;
 mod program;
-mod queue;
 mod times;
 
 pub use probe::{OpenClOptions, Probe};

@@ -49,7 +49,11 @@ impl Preparer {
     }
 
     /// Appends what `command` comes to. Host functions and recordings are not for the driver.
-    pub(crate) fn prepare(&self, command: &Command, ops: &mut Vec<Op>) -> Result<(), DeviceError> {
+    pub(crate) fn prepare_command(
+        &self,
+        command: &Command,
+        ops: &mut Vec<Op>,
+    ) -> Result<(), DeviceError> {
         match command {
             Command::Copy(copy) => self.copy(copy, ops),
             Command::Fill(fill) => self.fill(fill, ops),

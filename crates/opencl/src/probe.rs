@@ -119,6 +119,9 @@ impl Probe {
 
     /// The devices that can be used, and why others cannot.
     fn look(&self) -> Result<(Vec<Whole>, Vec<Refused>), String> {
+        // PoCL sets its devices up when it is first asked for them, and hands them to a second thread half made.
+        static ASKING: Mutex<()> = Mutex::new(());
+        let _asking = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
         let platforms = get_platforms().map_err(|ClError(code)| match code {
             DLOPEN_RUNTIME_LOAD_FAILED => {
                 "libOpenCL not found (Debian: ocl-icd-libopencl1)".to_owned()

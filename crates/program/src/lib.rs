@@ -32,6 +32,7 @@ mod run;
 mod simulated;
 mod streamed;
 mod timed;
+mod user_kernels;
 
 pub use compare::{Difference, Tolerance, compare};
 pub use error::{ProgramError, RunError};

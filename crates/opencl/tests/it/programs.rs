@@ -110,3 +110,14 @@ fn programs_are_kept_on_disk_and_what_is_corrupt_is_ignored() {
     assert_eq!(run(&*open().unwrap(), &kernel(&other, "set")).unwrap(), [8; 10]);
     assert_eq!(files().len(), 2);
 }
+
+#[test]
+fn several_threads_ask_for_devices_at_once() {
+    // The driver is asked for the first time in this process, by all of them: libtest runs other tests beside this one,
+    // the test runner of the project does not.
+    std::thread::scope(|threads| {
+        let found: Vec<_> =
+            (0..4).map(|_| threads.spawn(|| devices(OpenClOptions::default(), 1))).collect();
+        found.into_iter().for_each(|thread| drop(thread.join().unwrap()));
+    });
+}

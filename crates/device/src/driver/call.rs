@@ -6,12 +6,15 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread;
 
-use syncline_device::{DeviceError, HostFunction};
-
-use crate::queue::LaneQueue;
+use super::Driver;
+use super::queue::LaneQueue;
+use crate::{DeviceError, HostFunction};
 
 /// Starts the thread that calls functions for `lane`, until the sender is dropped.
-pub(crate) fn start(name: &str, lane: Weak<LaneQueue>) -> Option<Sender<HostFunction>> {
+pub(super) fn start<D: Driver>(
+    name: &str,
+    lane: Weak<LaneQueue<D>>,
+) -> Option<Sender<HostFunction>> {
     let (sender, functions) = channel::<HostFunction>();
     let thread = thread::Builder::new().name(format!("{name} host"));
     let started = thread.spawn(move || {
@@ -36,6 +39,6 @@ fn panicked(name: &Arc<str>, task: Option<Arc<str>>, panic: Box<dyn Any + Send>)
 }
 
 /// What a closure captured may panic when it is dropped, and what it throws then may do so again.
-pub(crate) fn drop_quietly<T>(value: T) {
+pub(super) fn drop_quietly<T>(value: T) {
     catch_unwind(AssertUnwindSafe(|| drop(value))).unwrap_or_else(std::mem::forget);
 }

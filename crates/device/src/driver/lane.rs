@@ -1,34 +1,39 @@
-//! Lanes of an OpenCL device: in-order command queues.
+//! Lanes of drivers.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use syncline_device::{
-    Backend, Command, CommandTime, Commands, DeviceError, DeviceSpec, Lane, LaneInfo, Point,
-    Recording, Timeline, Work,
+use super::queue::{LaneQueue, Pending, Step, Wait};
+use super::{Driver, OpList};
+use crate::{
+    Command, CommandTime, Commands, Deadline, DeviceError, DeviceSpec, Lane, LaneInfo, LaneKind,
+    Point, Recording, Timeline, Work,
 };
 
-use crate::command::OpList;
-use crate::prepare::Preparer;
-use crate::queue::{LaneQueue, Pending, Step, Wait};
-
-/// The handle of a lane: closes it when dropped.
-pub(crate) struct OpenClLane {
-    pub(crate) queue: Arc<LaneQueue>,
-    preparer: Arc<Preparer>,
+/// A lane over a queue of a driver. Closes when dropped.
+pub struct DriverLane<D: Driver> {
+    queue: Arc<LaneQueue<D>>,
     /// Recordings that keep commands prepared for this lane.
     recordings: Mutex<Vec<Weak<Recording>>>,
 }
 
-impl OpenClLane {
-    pub(crate) fn open(info: LaneInfo, preparer: &Arc<Preparer>) -> Result<Self, DeviceError> {
-        let queue = LaneQueue::new(info, preparer.context.clone(), preparer.at)?;
-        Ok(Self { queue, preparer: preparer.clone(), recordings: Mutex::default() })
+impl<D: Driver> DriverLane<D> {
+    /// A lane of `driver`'s device, called by the device and `name`.
+    pub fn open(driver: &Arc<D>, kind: LaneKind, name: &str) -> Result<Self, DeviceError> {
+        let device = driver.device();
+        let info = LaneInfo::new(format!("{device} {name}"), kind, device);
+        let queue = LaneQueue::new(info, driver.clone())?;
+        Ok(Self { queue, recordings: Mutex::default() })
     }
 
-    fn steps(&self, commands: Commands) -> Result<VecDeque<Step>, DeviceError> {
+    /// A handle by which the device closes the lane, without keeping it.
+    pub fn closer(&self) -> Closer<D> {
+        Closer(Arc::downgrade(&self.queue))
+    }
+
+    fn steps(&self, commands: Commands) -> Result<VecDeque<Step<D>>, DeviceError> {
         let (mut steps, mut list, mut number) = (VecDeque::new(), OpList::default(), 0);
         for command in commands {
             let first = number;
@@ -52,14 +57,19 @@ impl OpenClLane {
         Ok(steps)
     }
 
-    fn prepare(&self, of: &Command, number: u32, list: &mut OpList) -> Result<(), DeviceError> {
-        self.preparer.prepare(of, &mut list.ops)?;
+    fn prepare(
+        &self,
+        of: &Command,
+        number: u32,
+        list: &mut OpList<D::Op>,
+    ) -> Result<(), DeviceError> {
+        self.queue.driver.prepare(of, &mut list.ops)?;
         list.commands.resize(list.ops.len(), number);
         Ok(())
     }
 
     /// The commands of a recording, prepared at its first submission to this lane.
-    fn prepared(&self, recording: &Arc<Recording>) -> Result<Arc<OpList>, DeviceError> {
+    fn prepared(&self, recording: &Arc<Recording>) -> Result<Arc<OpList<D::Op>>, DeviceError> {
         recording.keep(self.queue.info.id(), |commands| {
             let mut list = OpList::default();
             for (command, number) in commands.iter().zip(0..) {
@@ -74,13 +84,13 @@ impl OpenClLane {
 }
 
 /// Makes what was prepared so far a step.
-fn flush(list: &mut OpList, steps: &mut VecDeque<Step>) {
+fn flush<D: Driver>(list: &mut OpList<D::Op>, steps: &mut VecDeque<Step<D>>) {
     if !list.ops.is_empty() {
         steps.push_back(Step::Ops { list: Arc::new(mem::take(list)), first: 0 });
     }
 }
 
-impl Lane for OpenClLane {
+impl<D: Driver> Lane for DriverLane<D> {
     fn info(&self) -> &LaneInfo {
         &self.queue.info
     }
@@ -94,7 +104,7 @@ impl Lane for OpenClLane {
     }
 
     fn can_access(&self, device: DeviceSpec) -> bool {
-        device.backend == Backend::Cpu || self.queue.context.has(device)
+        self.queue.driver.can_access(device)
     }
 
     unsafe fn enqueue(&self, work: Work) -> Result<Point, DeviceError> {
@@ -114,8 +124,9 @@ impl Lane for OpenClLane {
     }
 
     fn note_times(&self, on: bool) -> bool {
-        self.queue.note_times(on);
-        on
+        let notes = on && self.queue.driver.notes_times();
+        self.queue.note_times(notes);
+        notes
     }
 
     fn take_times(&self) -> Vec<CommandTime> {
@@ -123,7 +134,7 @@ impl Lane for OpenClLane {
     }
 }
 
-impl Drop for OpenClLane {
+impl<D: Driver> Drop for DriverLane<D> {
     fn drop(&mut self) {
         self.queue.close();
         let recordings = self.recordings.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -133,8 +144,41 @@ impl Drop for OpenClLane {
     }
 }
 
-impl fmt::Debug for OpenClLane {
+impl<D: Driver> fmt::Debug for DriverLane<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "OpenClLane({:?})", self.queue.last())
+        write!(f, "DriverLane({:?})", self.queue.last())
+    }
+}
+
+/// Closes a lane from outside, if it is still there.
+pub struct Closer<D: Driver>(Weak<LaneQueue<D>>);
+
+impl<D: Driver> Closer<D> {
+    /// Whether the lane is gone.
+    pub fn is_gone(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+
+    /// Closes the lane.
+    pub fn close(&self) {
+        self.0.upgrade().inspect(|lane| lane.close());
+    }
+
+    /// Waits for what the driver has of the lane, until `deadline` at the latest. Not on the bridge's thread, which
+    /// would have to tell.
+    pub fn drain(&self, deadline: Deadline) {
+        if let Some(lane) = self.0.upgrade()
+            && !lane.driver.bridge().is_current()
+            && let Some(point) = lane.last_in_flight()
+        {
+            // Whether it ends well is no concern of whoever closes.
+            let _ = point.wait(deadline);
+        }
+    }
+}
+
+impl<D: Driver> fmt::Debug for Closer<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Closer")
     }
 }

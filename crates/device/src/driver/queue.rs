@@ -3,48 +3,41 @@
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
+use std::fmt;
 use std::mem;
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
 
-use opencl3::command_queue::{finish, flush};
-use opencl3::types::{cl_event, cl_int};
-use syncline_device::{
+use super::events::{Events, Found};
+use super::{Driver, HandedOver, OpList, call};
+use crate::{
     Bell, CommandTime, DeviceError, HostFunction, LaneInfo, Lease, Point, PointStatus, Timeline,
     TimelineOwner, Woken,
 };
 
-use crate::api::{Code, Event, Queue, on_end};
-use crate::command::{Op, OpList, marker};
-use crate::context::Context;
-use crate::events::{Events, Found};
-use crate::times::Noted;
-
 /// What a lane's handle, the bridge and the driver's callbacks share.
-pub(crate) struct LaneQueue {
-    pub(crate) info: LaneInfo,
-    pub(crate) context: Arc<Context>,
-    /// Which of the context's devices.
-    at: usize,
-    me: Weak<LaneQueue>,
-    state: Mutex<State>,
+pub(super) struct LaneQueue<D: Driver> {
+    pub(super) info: LaneInfo,
+    pub(super) driver: Arc<D>,
+    me: Weak<LaneQueue<D>>,
+    state: Mutex<State<D>>,
     /// What the driver has said since somebody looked. Its callbacks touch this and the bridge's inbox, nothing else:
     /// they may come on any thread, also from within a call of ours that holds `state`.
-    ended: Mutex<Vec<(u64, cl_int)>>,
+    ended: Mutex<Vec<(u64, Result<(), Arc<str>>)>>,
     /// Runs host functions; started at the first.
-    caller: Mutex<Option<std::sync::mpsc::Sender<HostFunction>>>,
+    caller: Mutex<Option<Sender<HostFunction>>>,
 }
 
-struct State {
-    queue: Queue,
+struct State<D: Driver> {
+    queue: D::Queue,
     owner: TimelineOwner,
-    events: Arc<Events>,
+    events: Arc<Events<D::Event>>,
     value_last: u64,
     ticket_last: u64,
-    pending: VecDeque<Pending>,
-    flight: VecDeque<Flight>,
+    pending: VecDeque<Pending<D>>,
+    flight: VecDeque<Flight<D>>,
     /// Batches that failed while the driver still had others.
-    dead: Vec<Pending>,
+    dead: Vec<Pending<D>>,
     /// A host function of the first pending batch is running.
     calling: bool,
     /// The lane will fail with this as soon as the driver has nothing of it.
@@ -58,26 +51,26 @@ struct State {
 }
 
 /// A batch that the driver does not have, or not all of it.
-pub(crate) struct Pending {
-    pub(crate) value: u64,
-    pub(crate) waits: Vec<Wait>,
-    pub(crate) steps: VecDeque<Step>,
-    pub(crate) signals: Vec<Point>,
-    pub(crate) task: Option<Arc<str>>,
-    pub(crate) leases: Vec<Lease>,
+pub(super) struct Pending<D: Driver> {
+    pub(super) value: u64,
+    pub(super) waits: Vec<Wait>,
+    pub(super) steps: VecDeque<Step<D>>,
+    pub(super) signals: Vec<Point>,
+    pub(super) task: Option<Arc<str>>,
+    pub(super) leases: Vec<Lease>,
 }
 
 /// What a batch does, step by step.
-pub(crate) enum Step {
+pub(super) enum Step<D: Driver> {
     /// Commands, the numbers of which begin at `first`.
-    Ops { list: Arc<OpList>, first: u32 },
+    Ops { list: Arc<OpList<D::Op>>, first: u32 },
     /// A function of the host.
     Call(HostFunction),
 }
 
-impl Step {
+impl<D: Driver> Step<D> {
     /// The commands for the driver, with their numbers in the batch.
-    fn ops(&self) -> impl Iterator<Item = (&Op, u32)> {
+    fn ops(&self) -> impl Iterator<Item = (&D::Op, u32)> {
         let (list, first) = match self {
             Step::Ops { list, first } => (Some(list), *first),
             Step::Call(_) => (None, 0),
@@ -88,7 +81,7 @@ impl Step {
 }
 
 /// A point that a pending batch waits for, and whether the bridge was told.
-pub(crate) struct Wait {
+pub(super) struct Wait {
     point: Point,
     watched: bool,
 }
@@ -100,7 +93,7 @@ impl From<Point> for Wait {
 }
 
 /// What the driver has.
-struct Flight {
+struct Flight<D: Driver> {
     ticket: u64,
     /// The value of its batch.
     value: u64,
@@ -113,10 +106,10 @@ struct Flight {
     /// Points for whose events the driver waited: they are reached before this is.
     after: Vec<Wait>,
     /// Stays alive until the driver is done.
-    steps: Vec<Step>,
+    steps: Vec<Step<D>>,
     task: Option<Arc<str>>,
-    /// The events of its commands, where times are noted.
-    noted: Option<Noted>,
+    /// What tells when its commands ran, where that is noted.
+    times: Option<D::Times>,
 }
 
 /// What happens when a batch has completed.
@@ -126,21 +119,17 @@ struct Ends {
 }
 
 /// What a look at the waits of a batch found.
-enum Readiness {
-    /// It can go to the driver, after these events.
-    Ready(Vec<Event>, Vec<Point>),
+enum Readiness<D: Driver> {
+    /// It can go to the driver, after these events of these points.
+    Ready(Vec<D::Event>, Vec<Point>),
     Blocked,
     Failed(DeviceError),
 }
 
-impl LaneQueue {
-    pub(crate) fn new(
-        info: LaneInfo,
-        context: Arc<Context>,
-        at: usize,
-    ) -> Result<Arc<Self>, DeviceError> {
-        let queue = context.queue(at)?;
-        let events = Events::new(context.id);
+impl<D: Driver> LaneQueue<D> {
+    pub(super) fn new(info: LaneInfo, driver: Arc<D>) -> Result<Arc<Self>, DeviceError> {
+        let queue = driver.open_queue()?;
+        let events = Events::new(driver.context());
         let owner = Timeline::owned(&info.name, 0, Some(events.clone()));
         let state = State {
             queue,
@@ -160,8 +149,7 @@ impl LaneQueue {
         };
         Ok(Arc::new_cyclic(|me| Self {
             info,
-            context,
-            at,
+            driver,
             me: me.clone(),
             state: Mutex::new(state),
             ended: Mutex::default(),
@@ -170,11 +158,11 @@ impl LaneQueue {
     }
 
     /// An error unless the lane takes work.
-    pub(crate) fn check_open(&self, task: Option<&Arc<str>>) -> Result<(), DeviceError> {
+    pub(super) fn check_open(&self, task: Option<&Arc<str>>) -> Result<(), DeviceError> {
         self.refuse(&self.lock(), task)
     }
 
-    fn refuse(&self, state: &State, task: Option<&Arc<str>>) -> Result<(), DeviceError> {
+    fn refuse(&self, state: &State<D>, task: Option<&Arc<str>>) -> Result<(), DeviceError> {
         if state.closing {
             return Err(self.closed());
         }
@@ -185,7 +173,7 @@ impl LaneQueue {
     }
 
     /// Adds a batch, whose value is set here, and gives it to the driver if it can run.
-    pub(crate) fn push(&self, mut batch: Pending) -> Result<Point, DeviceError> {
+    pub(super) fn push(&self, mut batch: Pending<D>) -> Result<Point, DeviceError> {
         let mut state = self.lock();
         self.refuse(&state, batch.task.as_ref())?;
         self.drop_own_waits(&state, &mut batch.waits)?;
@@ -198,7 +186,7 @@ impl LaneQueue {
     }
 
     /// Batches of one lane run in order: waits for earlier ones say nothing, one for a later one could never end.
-    fn drop_own_waits(&self, state: &State, waits: &mut Vec<Wait>) -> Result<(), DeviceError> {
+    fn drop_own_waits(&self, state: &State<D>, waits: &mut Vec<Wait>) -> Result<(), DeviceError> {
         let own = state.owner.timeline().id();
         let is_own = |wait: &Wait| wait.point.timeline().id() == own;
         let latest = waits.iter().filter(|wait| is_own(wait)).map(|wait| wait.point.value()).max();
@@ -210,28 +198,28 @@ impl LaneQueue {
         Ok(())
     }
 
-    pub(crate) fn last(&self) -> Point {
+    pub(super) fn last(&self) -> Point {
         let state = self.lock();
         state.owner.timeline().point(state.value_last)
     }
 
-    pub(crate) fn recover(&self) {
+    pub(super) fn recover(&self) {
         let mut state = self.lock();
         if state.failed.take().is_none() {
             return;
         }
-        state.events = Events::new(self.context.id);
+        state.events = Events::new(self.driver.context());
         state.owner = Timeline::owned(&self.info.name, 0, Some(state.events.clone()));
         state.value_last = 0;
         if mem::take(&mut state.lost)
-            && let Ok(fresh) = self.context.queue(self.at)
+            && let Ok(fresh) = self.driver.open_queue()
         {
             state.queue = fresh;
         }
     }
 
     /// Refuses further work. What the driver has completes; the rest fails.
-    pub(crate) fn close(&self) {
+    pub(super) fn close(&self) {
         let mut state = self.lock();
         if mem::replace(&mut state.closing, true) {
             return;
@@ -241,7 +229,7 @@ impl LaneQueue {
         self.caller.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    pub(crate) fn note_times(&self, on: bool) {
+    pub(super) fn note_times(&self, on: bool) {
         let mut state = self.lock();
         match on {
             true => drop(state.times.get_or_insert_default()),
@@ -249,12 +237,12 @@ impl LaneQueue {
         }
     }
 
-    pub(crate) fn take_times(&self) -> Vec<CommandTime> {
+    pub(super) fn take_times(&self) -> Vec<CommandTime> {
         self.lock().times.as_mut().map(mem::take).unwrap_or_default()
     }
 
     /// The last point that the driver has, for those who close the device.
-    pub(crate) fn last_in_flight(&self) -> Option<Point> {
+    pub(super) fn last_in_flight(&self) -> Option<Point> {
         let state = self.lock();
         let last = state.flight.iter().rev().find(|flight| flight.batch.is_some());
         last.map(|flight| state.owner.timeline().point(flight.value))
@@ -265,7 +253,7 @@ impl LaneQueue {
         self.pump_locked(self.lock());
     }
 
-    fn pump_locked(&self, mut state: MutexGuard<'_, State>) {
+    fn pump_locked(&self, mut state: MutexGuard<'_, State<D>>) {
         let mut dropped = Vec::new();
         loop {
             self.note_ended(&mut state);
@@ -282,26 +270,22 @@ impl LaneQueue {
     }
 
     /// Takes over what the driver's callbacks have said.
-    fn note_ended(&self, state: &mut State) {
+    fn note_ended(&self, state: &mut State<D>) {
         let ended = mem::take(&mut *self.ended.lock().unwrap_or_else(PoisonError::into_inner));
-        for (ticket, status) in ended {
+        for (ticket, result) in ended {
             let Some(flight) = state.flight.iter_mut().find(|flight| flight.ticket == ticket)
             else {
                 continue;
             };
-            flight.ended = Some(match status < 0 {
-                false => Ok(()),
-                true => Err(DeviceError::Backend {
-                    device: self.info.device,
-                    message: format!("a command ended with {}", Code(status)).into(),
-                }),
-            });
-            state.lost |= status < 0;
+            state.lost |= result.is_err();
+            flight.ended = Some(
+                result.map_err(|message| self.failed(&format!("a command ended with {message}"))),
+            );
         }
     }
 
     /// Completes what has ended, in order.
-    fn settle(&self, state: &mut State, dropped: &mut Vec<Step>) {
+    fn settle(&self, state: &mut State<D>, dropped: &mut Vec<Step<D>>) {
         while let Some(flight) = state.flight.front_mut() {
             if flight.ended.is_none() || !self.has_seen(&mut flight.after) {
                 return;
@@ -309,8 +293,8 @@ impl LaneQueue {
             let Some(mut flight) = state.flight.pop_front() else { return };
             dropped.append(&mut flight.steps);
             let result = self.outcome(&mut flight);
-            if let Some((times, noted)) = state.times.as_mut().zip(flight.noted) {
-                noted.read(flight.value, times);
+            if let Some((out, times)) = state.times.as_mut().zip(flight.times) {
+                self.driver.read_times(times, flight.value, out);
             }
             let Some(mut ends) = flight.batch else {
                 if let Err(cause) = result {
@@ -350,7 +334,7 @@ impl LaneQueue {
     }
 
     /// How the driver's part ended; the failure of what it waited for comes before its own.
-    fn outcome(&self, flight: &mut Flight) -> Result<(), DeviceError> {
+    fn outcome(&self, flight: &mut Flight<D>) -> Result<(), DeviceError> {
         let own = flight.refused.take().map_or_else(|| flight.ended.take().unwrap_or(Ok(())), Err);
         let mut awaited = flight.after.iter().filter(|wait| !wait.point.has_completed());
         match awaited.find_map(|wait| wait.point.timeline().failure()) {
@@ -375,16 +359,16 @@ impl LaneQueue {
         if !mem::replace(&mut wait.watched, true)
             && let Some(me) = self.me.upgrade()
         {
-            self.context.bridge.when(&wait.point, me);
+            self.driver.bridge().when(&wait.point, me);
         }
     }
 
     /// Gives the driver what can run. Returns whether it was given anything.
-    fn advance(&self, state: &mut State) -> bool {
+    fn advance(&self, state: &mut State<D>) -> bool {
         let mut handed = false;
         while state.doomed.is_none() && !state.closing && !state.calling {
             // Signals of ours come before anything behind them: they may fail.
-            let unsettled = |flight: &Flight| {
+            let unsettled = |flight: &Flight<D>| {
                 flight.batch.as_ref().is_some_and(|ends| !ends.signals.is_empty())
             };
             if state.flight.back().is_some_and(unsettled) {
@@ -406,13 +390,13 @@ impl LaneQueue {
         }
         if handed {
             // Others may wait for these events: the driver must not keep them for later.
-            let _ = flush(state.queue.0);
+            self.driver.flush(&state.queue);
         }
         handed
     }
 
     /// Looks at the waits of the first pending batch, and tells the bridge of those that need it.
-    fn look(&self, batch: &mut Pending, on_host: bool) -> Readiness {
+    fn look(&self, batch: &mut Pending<D>, on_host: bool) -> Readiness<D> {
         let (mut events, mut points, mut blocked) = (Vec::new(), Vec::new(), false);
         let mut failed = None;
         batch.waits.retain_mut(|wait| {
@@ -420,7 +404,7 @@ impl LaneQueue {
                 PointStatus::Reached => return false,
                 PointStatus::Failed(cause) => failed = failed.take().or(Some(cause)),
                 PointStatus::Pending => {
-                    let native = Events::behind(&wait.point, self.context.id);
+                    let native = Events::<D::Event>::behind(&wait.point, self.driver.context());
                     match native.filter(|_| !on_host).map(|of| self.find(of, wait)) {
                         Some(Found::Event(event)) => {
                             events.push(event);
@@ -442,7 +426,7 @@ impl LaneQueue {
         }
     }
 
-    fn find(&self, events: &Events, wait: &Wait) -> Found {
+    fn find(&self, events: &Events<D::Event>, wait: &Wait) -> Found<D::Event> {
         events.find(wait.point.value(), || {
             let me = self.me.upgrade().filter(|_| !wait.watched)?;
             Some(me)
@@ -450,7 +434,7 @@ impl LaneQueue {
     }
 
     /// Starts the host function that is the first step of the first pending batch.
-    fn call(&self, state: &mut State) {
+    fn call(&self, state: &mut State<D>) {
         let Some(Step::Call(function)) =
             state.pending.front_mut().and_then(|batch| batch.steps.pop_front())
         else {
@@ -459,20 +443,17 @@ impl LaneQueue {
         state.calling = true;
         let mut caller = self.caller.lock().unwrap_or_else(PoisonError::into_inner);
         if caller.is_none() {
-            *caller = crate::call::start(&self.info.name, self.me.clone());
+            *caller = call::start(&self.info.name, self.me.clone());
         }
         let sent = caller.as_ref().map(|caller| caller.send(function));
         if !matches!(sent, Some(Ok(()))) {
             state.calling = false;
-            state.doomed = Some(DeviceError::Backend {
-                device: self.info.device,
-                message: "no thread for host functions".into(),
-            });
+            state.doomed = Some(self.failed("no thread for host functions"));
         }
     }
 
     /// A host function has returned.
-    pub(crate) fn called(&self, result: Result<(), DeviceError>) {
+    pub(super) fn called(&self, result: Result<(), DeviceError>) {
         let mut state = self.lock();
         state.calling = false;
         if let Err(cause) = result {
@@ -482,16 +463,16 @@ impl LaneQueue {
     }
 
     /// The task of the batch whose host function is running.
-    pub(crate) fn task(&self) -> Option<Arc<str>> {
+    pub(super) fn task(&self) -> Option<Arc<str>> {
         self.lock().pending.front().and_then(|batch| batch.task.clone())
     }
 
     /// Gives the driver the first pending batch, up to its next host function.
-    fn hand_over(&self, state: &mut State, events: &[Event], points: Vec<Point>) {
+    fn hand_over(&self, state: &mut State<D>, events: &[D::Event], points: Vec<Point>) {
         let Some(batch) = state.pending.front_mut() else { return };
         batch.waits.clear();
         let until = batch.steps.iter().position(|step| matches!(step, Step::Call(_)));
-        let steps: Vec<Step> = batch.steps.drain(..until.unwrap_or(batch.steps.len())).collect();
+        let steps: Vec<Step<D>> = batch.steps.drain(..until.unwrap_or(batch.steps.len())).collect();
         let (value, task) = (batch.value, batch.task.clone());
         let batch = match until {
             Some(_) => None,
@@ -512,97 +493,56 @@ impl LaneQueue {
             after,
             steps,
             task,
-            noted: None,
+            times: None,
         };
         let is_empty = flight.steps.iter().all(|step| step.ops().next().is_none());
         if is_empty && events.is_empty() && state.flight.is_empty() {
             flight.ended = Some(Ok(()));
         } else {
-            self.enqueue(state, &mut flight, events);
+            self.hand(state, &mut flight, events);
         }
         state.flight.push_back(flight);
     }
 
-    fn enqueue(&self, state: &mut State, flight: &mut Flight, events: &[Event]) {
-        let list: Vec<cl_event> = events.iter().map(|event| event.0).collect();
-        let (mut after, mut last, mut failed) = (&list[..], None, None);
-        let began = Instant::now();
-        let mut noted = state.times.is_some().then(Vec::new);
-        for (op, number) in flight.steps.iter().flat_map(Step::ops) {
-            // SAFETY: the steps stay in the flight, the flight in the queue, and the leases in either, until the driver
-            // has said that it is done; who submitted the batch has ordered it with all that conflicts.
-            match unsafe { op.enqueue(&state.queue, after) } {
-                Ok(event) => {
-                    noted.iter_mut().for_each(|noted| noted.push((number, event.clone())));
-                    last = Some(event);
-                }
-                Err(code) => {
-                    failed = Some(code);
-                    break;
-                }
-            }
-            after = &[];
+    fn hand(&self, state: &mut State<D>, flight: &mut Flight<D>, events: &[D::Event]) {
+        let Some(lane) = self.me.upgrade() else { return };
+        let ending = Ending { lane, ticket: flight.ticket, bell: self.driver.bridge().bell() };
+        let ops = flight.steps.iter().flat_map(Step::ops);
+        let notes_times = state.times.is_some();
+        // SAFETY: the steps stay in the flight, the flight in the queue, and the leases in either, until the driver has
+        // said that it is done; who submitted the batch has ordered it with all that conflicts.
+        let handed =
+            unsafe { self.driver.hand_over(&state.queue, ops, events, notes_times, ending) };
+        let HandedOver { event, refused, has_ended, times } = handed;
+        flight.times = times;
+        // Only what is sure to complete can be waited for without us.
+        let is_sure = |ends: &Ends| ends.signals.is_empty() && refused.is_none() && !has_ended;
+        if let Some(event) = event.filter(|_| flight.batch.as_ref().is_some_and(is_sure)) {
+            let hopeful = state.events.hand(flight.value, event);
+            hopeful.into_iter().for_each(|lane| self.driver.bridge().wake(lane));
         }
-        flight.noted = noted.map(|events| Noted { handed: began, events });
-        let end = match (last, failed) {
-            (Some(last), None) => Ok(last),
-            // What was enqueued before an error runs, and must have ended before anybody is told.
-            _ => marker(&state.queue, after),
-        };
-        if let Some(code) = failed {
-            flight.refused = Some(self.refused(code));
+        if let Some(message) = refused {
+            flight.refused = Some(self.failed(&format!("the driver refuses a command: {message}")));
             state.lost = true;
         }
-        let ends_on_event = end.and_then(|event| {
-            self.ask_for_end(&event, flight.ticket)?;
-            Ok(event)
-        });
-        match ends_on_event {
-            Ok(event) => {
-                let is_sure = |ends: &Ends| ends.signals.is_empty() && failed.is_none();
-                if flight.batch.as_ref().is_some_and(is_sure) {
-                    let hopeful = state.events.hand(flight.value, event);
-                    hopeful.into_iter().for_each(|lane| self.context.bridge.wake(lane));
-                }
-            }
-            Err(code) => {
-                // The driver is beyond reporting: wait for it here.
-                let _ = finish(state.queue.0);
-                state.lost = true;
-                flight.ended = Some(Err(self.refused(code)));
-            }
+        if has_ended {
+            flight.ended = Some(Ok(()));
         }
     }
 
-    fn refused(&self, code: Code) -> DeviceError {
-        DeviceError::Backend {
-            device: self.info.device,
-            message: format!("the driver refuses a command: {code}").into(),
-        }
-    }
-
-    fn ask_for_end(&self, event: &Event, ticket: u64) -> Result<(), Code> {
-        let Some(lane) = self.me.upgrade() else { return Ok(()) };
-        let bell = self.context.bridge.bell();
-        let data = Box::into_raw(Box::new(Ending { lane, ticket, bell }));
-        // SAFETY: `ended` takes the box back, and is called once.
-        let asked = unsafe { on_end(event, ended, data.cast()) };
-        if asked.is_err() {
-            // SAFETY: the driver refused, so that nobody else has the address.
-            drop(unsafe { Box::from_raw(data) });
-        }
-        asked
+    fn failed(&self, message: &str) -> DeviceError {
+        DeviceError::Backend { device: self.info.device, message: message.into() }
     }
 
     /// Fails the lane, if it is doomed or closes, once the driver has nothing of it.
-    fn give_up(&self, state: &mut State, dropped: &mut Vec<Step>) {
+    fn give_up(&self, state: &mut State<D>, dropped: &mut Vec<Step<D>>) {
         if !state.flight.is_empty() || state.calling {
             return;
         }
         if state.closing
             && let Some(me) = self.me.upgrade()
         {
-            self.context.bridge.forget(me);
+            self.driver.bridge().forget(me);
         }
         let cause = match state.doomed.take() {
             Some(cause) => cause,
@@ -633,46 +573,69 @@ impl LaneQueue {
 
     /// Steps are dropped on the bridge's thread: what a host function has captured may do anything when it goes, and
     /// whoever called us may hold locks.
-    fn drop_later(&self, dropped: Vec<Step>) {
+    fn drop_later(&self, dropped: Vec<Step<D>>) {
         if dropped.iter().any(|step| matches!(step, Step::Call(_))) {
-            self.context.bridge.wake(Arc::new(Dropped(Mutex::new(dropped))));
+            self.driver.bridge().wake(Arc::new(Dropped(Mutex::new(dropped))));
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State<D>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Woken for LaneQueue {
+impl<D: Driver> Woken for LaneQueue<D> {
     fn wake(self: Arc<Self>) {
         self.pump();
     }
 }
 
 /// Steps on their way out.
-struct Dropped(Mutex<Vec<Step>>);
+struct Dropped<D: Driver>(Mutex<Vec<Step<D>>>);
 
-impl Woken for Dropped {
+impl<D: Driver> Woken for Dropped<D> {
     fn wake(self: Arc<Self>) {
         let steps = mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        steps.into_iter().for_each(crate::call::drop_quietly);
+        steps.into_iter().for_each(call::drop_quietly);
     }
 }
 
-/// What the driver's callback is about.
-struct Ending {
-    lane: Arc<LaneQueue>,
+/// What a driver calls when commands have ended, once, on any thread.
+///
+/// It may be called from within a driver's callback, and from within [`Driver::hand_over`]: it only leaves word, and
+/// hands its lane to the bridge, so that nothing of the driver's is released there.
+pub struct Ending<D: Driver> {
+    lane: Arc<LaneQueue<D>>,
     ticket: u64,
     /// Not the bridge itself: its last owner waits for its thread, which the driver's must not do.
     bell: Bell,
 }
 
-/// The driver calls this when an event has ended, on any thread, perhaps from within one of our own calls to it. So it
-/// only leaves word, and hands its lane to the bridge: nothing of the driver's is released here.
-extern "C" fn ended(_event: cl_event, status: cl_int, data: *mut c_void) {
-    // SAFETY: `ask_for_end` passed this address, for one call.
-    let Ending { lane, ticket, bell } = *unsafe { Box::from_raw(data.cast::<Ending>()) };
-    lane.ended.lock().unwrap_or_else(PoisonError::into_inner).push((ticket, status));
-    bell.ring(lane);
+impl<D: Driver> Ending<D> {
+    /// The commands have ended, well or with what the driver says.
+    pub fn end(self, result: Result<(), Arc<str>>) {
+        let Ending { lane, ticket, bell } = self;
+        lane.ended.lock().unwrap_or_else(PoisonError::into_inner).push((ticket, result));
+        bell.ring(lane);
+    }
+
+    /// As an address for a driver's callback, which passes it to [`Ending::from_raw`].
+    pub fn into_raw(self) -> *mut c_void {
+        Box::into_raw(Box::new(self)).cast()
+    }
+
+    /// What [`Ending::into_raw`] made an address of.
+    ///
+    /// # Safety
+    /// The address comes from there, for the same driver, and is passed here once.
+    pub unsafe fn from_raw(data: *mut c_void) -> Self {
+        // SAFETY: the caller's promise.
+        *unsafe { Box::from_raw(data.cast::<Self>()) }
+    }
+}
+
+impl<D: Driver> fmt::Debug for Ending<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ending({}, {})", self.lane.info.name, self.ticket)
+    }
 }
