@@ -14,7 +14,7 @@ use crate::inbox::Inbox;
 use crate::lines::Lines;
 use crate::probe::Probe;
 use crate::progress::{Incoming, Progress, Slot};
-use crate::world::{Pause, Shared};
+use crate::world::Shared;
 
 /// How long a PE waits in one go before it returns to its caller.
 const SLICE: Duration = Duration::from_millis(20);
@@ -201,7 +201,7 @@ impl Group {
             let _ = self.tell_all(&mut progress, &Control::Left { epoch });
         }
         let started = Instant::now();
-        let mut pause = Pause::default();
+        let mut pause = self.world.pause();
         while self.lock().is_busy() && started.elapsed() < Duration::from_secs(1) {
             if self.progress().is_err() {
                 break;
@@ -388,7 +388,7 @@ impl Transport for Group {
 
     fn park(&self, seen: u32, wait: &Wait<'_>) -> Result<(), Failure> {
         let until = Instant::now() + SLICE;
-        let mut pause = Pause::default();
+        let mut pause = self.world.pause();
         loop {
             if let Some(failure) = self.failure() {
                 return Err(failure);
@@ -461,7 +461,7 @@ impl Transport for Group {
             }
         }
         let started = Instant::now();
-        let mut pause = Pause::default();
+        let mut pause = self.world.pause();
         loop {
             let news = self.progress();
             let mut progress = self.lock();

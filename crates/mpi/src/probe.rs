@@ -7,7 +7,7 @@ use syncline_reshard::transport::{Failure, Shape, Wait};
 use crate::call::{Comm, MpiError};
 use crate::inbox::Inbox;
 use crate::lines::Lines;
-use crate::world::{Pause, Shared};
+use crate::world::Shared;
 
 /// How long the target stays out of MPI while it is put to.
 const OUTSIDE: Duration = Duration::from_millis(40);
@@ -111,7 +111,7 @@ fn send(
 
 fn receive(world: &Shared, comm: Comm, peer: usize, wait: &Wait<'_>) -> Result<(), Failure> {
     let local = |error: MpiError| world.local(&error);
-    let mut pause = Pause::default();
+    let mut pause = world.pause();
     loop {
         let turn = world.turn();
         if let Some(matched) = comm.probe(Some(peer), TAG, &turn).map_err(local)? {

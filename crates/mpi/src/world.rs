@@ -40,6 +40,8 @@ pub(crate) struct Shared {
     /// The lowest rank on the host of each rank.
     pub hosts: Vec<usize>,
     library: String,
+    /// Whether this host has more PEs than cores.
+    is_crowded: bool,
     joins: AtomicU64,
     /// Memory for others to put into. Freeing it takes everyone, so it stays for the next group.
     pub inbox: Mutex<Option<Arc<RemoteMemory>>>,
@@ -66,6 +68,7 @@ impl World {
             size,
             hosts: Vec::new(),
             library,
+            is_crowded: false,
             joins: AtomicU64::new(0),
             inbox: Mutex::new(None),
         };
@@ -75,6 +78,8 @@ impl World {
         let wait = Wait::timeout(Duration::from_secs(60)).until(Phase::Join, 0);
         // Within a host ranks are in the order of the world: the first that it hears of is the lowest.
         let (_, on_host) = host.rank_and_size(&shared.turn())?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        shared.is_crowded = on_host > cores;
         let leader = shared.gather_words(host, on_host, &[rank as u64], &wait)?[0][0];
         let leaders = shared.gather_words(Comm::world(), size, &[leader], &wait)?;
         shared.hosts = leaders.iter().map(|words| words[0] as usize).collect();
@@ -124,6 +129,11 @@ impl World {
 }
 
 impl Shared {
+    /// The pauses of somebody who waits.
+    pub fn pause(&self) -> Pause {
+        Pause { looks: 0, is_crowded: self.is_crowded }
+    }
+
     /// The right to call MPI; whoever has it, has it alone.
     pub fn turn(&self) -> Turn<'_> {
         self.turn.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -140,7 +150,7 @@ impl Shared {
 
     /// Waits until `request` has completed; on `Err` it has not, and what it uses must stay.
     pub fn complete(&self, request: &mut Request, wait: &Wait<'_>) -> Result<(), Failure> {
-        let mut pause = Pause::default();
+        let mut pause = self.pause();
         loop {
             let done = request.is_done(&self.turn()).map_err(|error| self.local(&error))?;
             if done {
@@ -223,18 +233,20 @@ impl Drop for Shared {
 }
 
 /// Waiting where nothing can wake a thread: MPI has no such thing, so whoever waits looks again and again, ever less often.
-#[derive(Default)]
-pub(crate) struct Pause(u32);
+pub(crate) struct Pause {
+    looks: u32,
+    is_crowded: bool,
+}
 
 impl Pause {
     pub fn next(&mut self) {
-        self.0 += 1;
-        match self.0 {
+        self.looks += 1;
+        match self.looks {
             // A message under way arrives within that, where every PE has a core.
-            0..=32 => std::hint::spin_loop(),
-            // The peer that is waited for may need this core.
-            33..=256 => std::thread::yield_now(),
-            257..=1_024 => std::thread::sleep(Duration::from_micros(20)),
+            0..=32 if !self.is_crowded => std::hint::spin_loop(),
+            33..=256 if !self.is_crowded => std::thread::yield_now(),
+            // The peer that is waited for may need this core; yielding would hand it to another that only looks.
+            0..=1_024 => std::thread::sleep(Duration::from_micros(20)),
             _ => std::thread::sleep(Duration::from_micros(200)),
         }
     }

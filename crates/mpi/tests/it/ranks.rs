@@ -1,7 +1,7 @@
 //! One rank of a job, and what the scenarios of `refits` and `services` use.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use syncline_deps::Dtype;
 use syncline_mpi::{MpiEndpoint, Options, Way, World};
@@ -150,7 +150,11 @@ fn one_rank_of_a_job() {
     let share_memory = words[2] == "shared";
     let rank = Rank { world: World::start().unwrap(), way, share_memory };
     let run = |(name, scenario): &Scenario| {
+        let started = Instant::now();
         let ran = catch_unwind(AssertUnwindSafe(|| scenario(&rank)));
+        if rank.rank() == 0 {
+            println!("{name}: {} ms", started.elapsed().as_millis());
+        }
         if ran.is_err() {
             // The others would wait for this rank until their deadlines.
             eprintln!("rank {} failed in: {name}", rank.rank());
