@@ -114,8 +114,10 @@ impl World {
             return Err(JoinError::NoPuts);
         }
         let probe = match &inbox {
-            Some(inbox) => Some(Probe::measure(world, comm, shape, inbox, wait)?),
-            None => None,
+            Some(inbox) if way == Way::Auto => {
+                Some(Probe::measure(world, comm, shape, inbox, wait)?)
+            }
+            _ => None,
         };
         let puts = way == Way::Put || probe.is_some_and(|probe| probe.prefers_put());
         let inbox = inbox.filter(|_| puts);

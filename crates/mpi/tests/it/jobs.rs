@@ -111,7 +111,7 @@ pub fn wait(mut job: Job, limit: Duration) -> Said {
 
 /// Runs a job to its end; every rank must say that all went well.
 #[track_caller]
-pub fn check(command: Command, ranks: usize, scenario: &str) {
+pub fn check(command: Command, ranks: usize, scenario: &str) -> Said {
     let said = wait(start(command, scenario), LIMIT);
     let ended = said.stdout.matches("RESULT done").count();
     assert!(
@@ -120,4 +120,5 @@ pub fn check(command: Command, ranks: usize, scenario: &str) {
         said.stdout,
         said.stderr
     );
+    said
 }

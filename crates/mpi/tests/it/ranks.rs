@@ -149,6 +149,9 @@ fn one_rank_of_a_job() {
     };
     let share_memory = words[2] == "shared";
     let rank = Rank { world: World::start().unwrap(), way, share_memory };
+    if rank.rank() == 0 {
+        println!("{} hosts, {}", rank.world.hosts(), rank.world.library());
+    }
     let run = |(name, scenario): &Scenario| {
         let started = Instant::now();
         let ran = catch_unwind(AssertUnwindSafe(|| scenario(&rank)));
@@ -162,7 +165,14 @@ fn one_rank_of_a_job() {
         }
     };
     match words[0] {
-        "set" => SET.iter().for_each(run),
+        "set" => {
+            let endpoint = rank.join(2, 1 << 20);
+            if rank.rank() == 0 {
+                println!("way: {}, {:?}", endpoint.way(), endpoint.probe());
+            }
+            drop(endpoint);
+            SET.iter().for_each(run);
+        }
         "endless" => run(&("endless", kills::endless)),
         other => panic!("no scenario {other}"),
     }

@@ -280,7 +280,7 @@ pub fn interleaved(rank: &Rank) {
 
 pub fn reader(rank: &Rank) {
     let (from, to) = (tp(rank.size()), tp(1));
-    let options = ServiceOptions { timeout: Duration::from_millis(1_500), ..Default::default() };
+    let options = ServiceOptions { timeout: Duration::from_millis(800), ..Default::default() };
     let mut service = rank.service(SMALL, options);
     let refit = service.prepare(&from, &to, &PlanOptions::default()).unwrap();
     let destination = service.destination(&refit).unwrap();

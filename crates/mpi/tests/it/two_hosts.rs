@@ -109,11 +109,14 @@ fn hosts() -> Option<Hosts> {
 #[test]
 fn two_ranks_over_tcp() {
     let Some(hosts) = hosts() else { return };
-    check(hosts.mpirun(2), 2, "set auto apart");
+    let said = check(hosts.mpirun(2), 2, "set auto apart");
+    assert!(said.stdout.contains("2 hosts, "), "{}", said.stdout);
 }
 
 #[test]
 fn four_ranks_over_tcp_that_share_memory_where_they_can() {
     let Some(hosts) = hosts() else { return };
-    check(hosts.mpirun(4), 4, "set auto shared");
+    let said = check(hosts.mpirun(4), 4, "set auto shared");
+    // Not all on one host: there is something to choose.
+    assert!(said.stdout.contains("2 hosts, ") && !said.stdout.contains("way: shared memory"));
 }
