@@ -286,30 +286,34 @@ impl<'a> Conversion<'a> {
             }
         }
         let chunks = &self.chunks[share];
-        let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
-        let stop = AtomicBool::new(false);
+        let (next, done) = (&AtomicUsize::new(0), &AtomicU64::new(0));
+        let stop = &AtomicBool::new(false);
         let failure = Mutex::new(None);
-        let work = || {
-            let mut slot = Vec::new();
-            while !stop.load(Ordering::Relaxed) {
-                let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) else {
-                    return;
-                };
-                let written = match &writers[chunk.file] {
-                    Some(writer) => {
-                        writer.write(&chunk.read(&self.plan, self.source, &mut slot), chunk.offset)
-                    }
-                    None => Ok(()),
-                };
-                if let Err(error) = written {
-                    stop.store(true, Ordering::Relaxed);
-                    failure.lock().expect("no thread panics with it").get_or_insert(error);
-                    return;
-                }
-                progress(done.fetch_add(chunk.bytes(), Ordering::Relaxed) + chunk.bytes());
-            }
+        let fail = |error: CheckpointError| {
+            stop.store(true, Ordering::Relaxed);
+            failure.lock().expect("no thread panics with it").get_or_insert(error);
         };
         std::thread::scope(|scope| {
+            let work = move || {
+                let mut slot = Vec::new();
+                while !stop.load(Ordering::Relaxed) {
+                    let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                        return;
+                    };
+                    if let Some(writer) = &writers[chunk.file] {
+                        let bytes = chunk.read(&self.plan, self.source, &mut slot);
+                        match writer.write(&bytes, chunk.offset) {
+                            Ok(false) => {}
+                            // The disk takes a file that is complete while others are being written.
+                            Ok(true) => {
+                                drop(scope.spawn(move || writer.sync().unwrap_or_else(fail)))
+                            }
+                            Err(error) => return fail(error),
+                        }
+                    }
+                    progress(done.fetch_add(chunk.bytes(), Ordering::Relaxed) + chunk.bytes());
+                }
+            };
             for _ in 1..self.options.threads.max(1) {
                 scope.spawn(work);
             }

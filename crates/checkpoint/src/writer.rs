@@ -56,14 +56,15 @@ impl<'a> Writer<'a> {
         self.chunks_left.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Writes a chunk; the last one gives the file its name.
-    pub fn write(&self, bytes: &[u8], offset: u64) -> Result<(), CheckpointError> {
+    /// Writes a chunk; the last one gives the file its name, and says so.
+    pub fn write(&self, bytes: &[u8], offset: u64) -> Result<bool, CheckpointError> {
         self.file.write_all_at(bytes, offset).map_err(|source| self.failed(source))?;
         // AcqRel: whoever names the file must see that the others' writes are done.
-        if self.chunks_left.fetch_sub(1, Ordering::AcqRel) == 1 {
+        let is_last = self.chunks_left.fetch_sub(1, Ordering::AcqRel) == 1;
+        if is_last {
             self.rename()?;
         }
-        Ok(())
+        Ok(is_last)
     }
 
     /// Returns when what this PE has written is on disk.

@@ -6,6 +6,7 @@ mod plan;
 mod progress;
 mod refit;
 mod run;
+mod simulate;
 mod size;
 mod text;
 mod verify;
@@ -48,6 +49,12 @@ pub(crate) struct PlanArgs {
     /// List every transfer, however many there are.
     #[arg(long)]
     full: bool,
+    /// Element types may differ between the layouts: elements are converted on the way.
+    #[arg(long)]
+    convert: bool,
+    /// Predict time and traffic on the cluster in this file (TOML) instead of listing transfers.
+    #[arg(long, value_name = "CLUSTER")]
+    simulate: Option<PathBuf>,
 }
 
 /// What `reshard run` is told.

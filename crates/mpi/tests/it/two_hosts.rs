@@ -111,6 +111,7 @@ fn two_ranks_over_tcp() {
     let Some(hosts) = hosts() else { return };
     let said = check(hosts.mpirun(2), 2, "set auto apart");
     assert!(said.stdout.contains("2 hosts, "), "{}", said.stdout);
+    eprintln!("{}", said.stdout.lines().find(|line| line.contains("way: ")).unwrap_or_default());
 }
 
 #[test]
