@@ -4,6 +4,7 @@
 //! runs as a test with tiny sizes. `README.md` in this folder says what the figures stand for.
 
 mod capture;
+mod checkpoint;
 mod device;
 mod machine;
 mod measure;
@@ -44,11 +45,16 @@ const BENCHES: &[Bench] = &[
     ("reshard-plan", reshard_plan::run),
     ("reshard", reshard::run),
     ("device", device::run),
+    ("checkpoint", checkpoint::run),
 ];
 
 fn main() -> ExitCode {
     if reshard::is_pe() {
         reshard::run_pe();
+        return ExitCode::SUCCESS;
+    }
+    if checkpoint::is_rank() {
+        checkpoint::run_rank();
         return ExitCode::SUCCESS;
     }
     let mut names = Vec::new();

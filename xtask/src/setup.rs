@@ -31,6 +31,20 @@ const FOR_BROWSER_TESTS: &[Package] = &[("/usr/bin/chromium", "chromium")];
 const FOR_BENCHMARKS: &[Package] =
     &[("/usr/bin/g++", "g++"), ("/usr/include/tbb/flow_graph.h", "libtbb-dev")];
 
+/// Resharding over MPI; where there is none, its tests and rows are left out, with a word.
+const FOR_MPI: &[Package] = &[
+    ("/usr/bin/mpirun", "openmpi-bin"),
+    ("/usr/bin/mpicc", "libopenmpi-dev"),
+    ("/usr/share/doc/libclang-dev", "libclang-dev"),
+];
+/// Two network namespaces stand for two hosts.
+const FOR_NAMESPACES: &[Package] = &[("/usr/sbin/ip", "iproute2")];
+
+/// Whether the MPI transport can be built here.
+pub fn has_mpi() -> bool {
+    succeeds("mpicc", &["--version"]) && succeeds("mpirun", &["--version"])
+}
+
 /// Where the Python of the tests lives, with the packages below: files of ours are read by others, and the other way round.
 const PYTHON: &str = "target/python";
 const PYTHON_PACKAGES: &[&str] = &["safetensors", "numpy"];
@@ -90,7 +104,7 @@ pub fn run(need: Need) -> Result<(), String> {
     install(FOR_TESTS)?;
     // A missing peer leaves out its rows, a missing browser or driver its tests; none of these is a reason to do nothing.
     let wished = if need == Need::Benchmarks { FOR_BENCHMARKS } else { FOR_BROWSER_TESTS };
-    for packages in [FOR_DEVICE_TESTS, wished] {
+    for packages in [FOR_DEVICE_TESTS, wished, FOR_MPI, FOR_NAMESPACES] {
         if let Err(message) = install(packages) {
             eprintln!("{message}");
         }

@@ -6,6 +6,7 @@
 //! - `deps_convert`: there and back, and captures that were cut off
 //! - `programs`: four programs with known answers, by way of JSON
 //! - `reshard_plan`: both forms of layouts in, text and JSON out
+//! - `reshard_mpi`: the same commands as ranks of MPI, or what to install for that
 //! - `reshard_run`: checkpoints converted, killed, resumed, verified
 //! - `run`: programs executed, their files, and what ships in `examples`
 //! - `report`: the page's file, and what is refused
@@ -20,6 +21,7 @@ mod deps_convert;
 mod deps_graph;
 mod programs;
 mod report;
+mod reshard_mpi;
 mod reshard_plan;
 mod reshard_refit;
 mod reshard_run;
