@@ -25,6 +25,11 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
+    // The reshard benchmark starts this program again for each of its PEs.
+    if syncline_bench::is_pe() {
+        syncline_bench::run_pe();
+        return ExitCode::SUCCESS;
+    }
     match Cli::try_parse() {
         Ok(cli) => outcome::exit_code(cli.command.run()),
         Err(usage) => {
