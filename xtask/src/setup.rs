@@ -19,7 +19,8 @@ type Package = (&'static str, &'static str);
 
 const FOR_TESTS: &[Package] = &[("/usr/bin/gcc", "gcc")];
 /// The report is looked at with a real browser; where none can be had, those tests say that they are skipped.
-const FOR_BROWSER_TESTS: &[Package] = &[("/usr/bin/chromium", "chromium")];
+const FOR_BROWSER_TESTS: &[Package] =
+    &[("/usr/bin/chromium", "chromium"), ("/usr/bin/chromedriver", "chromium-driver")];
 const FOR_BENCHMARKS: &[Package] =
     &[("/usr/bin/g++", "g++"), ("/usr/include/tbb/flow_graph.h", "libtbb-dev")];
 
