@@ -5,6 +5,7 @@
 //! with tiny sizes. `README.md` in this folder says what the figures stand for.
 
 mod capture;
+mod explain;
 mod machine;
 mod measure;
 mod metg;
@@ -42,6 +43,7 @@ const BENCHES: &[Bench] = &[
     ("replay", replay::run),
     ("metg", metg::run),
     ("stream", stream::run),
+    ("explain", explain::run),
     ("reshard-plan", reshard_plan::run),
     ("reshard", reshard::run),
 ];
