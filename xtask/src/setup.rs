@@ -27,7 +27,8 @@ const FOR_DEVICE_TESTS: &[Package] = &[
     ("/usr/share/doc/ocl-icd-libopencl1", "ocl-icd-libopencl1"),
 ];
 /// The report is looked at with a real browser; where none can be had, those tests say that they are skipped.
-const FOR_BROWSER_TESTS: &[Package] = &[("/usr/bin/chromium", "chromium")];
+const FOR_BROWSER_TESTS: &[Package] =
+    &[("/usr/bin/chromium", "chromium"), ("/usr/bin/chromedriver", "chromium-driver")];
 const FOR_BENCHMARKS: &[Package] =
     &[("/usr/bin/g++", "g++"), ("/usr/include/tbb/flow_graph.h", "libtbb-dev")];
 

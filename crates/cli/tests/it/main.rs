@@ -11,11 +11,13 @@
 //! - `run`: programs executed, their files, and what ships in `examples`
 //! - `report`: the page's file, and what is refused
 //! - `reshard_refit`: a made-up model between processes and between threads
+//! - `bench`: rows for tools
 //! - `bad_input`: one clear line and exit status 2
 //!
 //! A new command gets a module of its own.
 
 mod bad_input;
+mod bench;
 mod deps_check;
 mod deps_convert;
 mod deps_graph;
