@@ -212,7 +212,7 @@ fn rows(plan: &CopyPlan, loops: &[Loop]) -> Option<Rows> {
         [row] => {
             let (source, target) = (pitch(row.source_stride)?, pitch(row.target_stride)?);
             let rows = row.count as usize;
-            let all = |pitch: usize| [pitch, pitch.checked_mul(rows).unwrap_or(usize::MAX)];
+            let all = |pitch: usize| [pitch, pitch.saturating_mul(rows)];
             ([rows, 1], all(source), all(target))
         }
         [group, row] => {
