@@ -6,7 +6,7 @@ use syncline_device::registry::BackendProbe;
 use syncline_device::{
     Backend, Command, Device, DeviceError, Grid, Kernel, KernelArg, KernelSource,
 };
-use syncline_opencl::Probe;
+use syncline_opencl::{OpenClOptions, Probe};
 
 use crate::{devices, options};
 
