@@ -3,15 +3,17 @@
 //! A batch is handed to the queue as soon as nothing that it waits for needs the host: `README.md` says why that never
 //! blocks a queue, and what happens to those that must wait.
 
+mod batch;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::time::Instant;
 
+pub(crate) use batch::Batch;
 use syncline_device::{
-    Backend, CommandTime, DeviceError, DeviceSpec, Lane, LaneInfo, Lease, Point, PointStatus,
-    Timeline, TimelineOwner, Watch, Work,
+    Backend, CommandTime, DeviceError, DeviceSpec, Lane, LaneInfo, Point, PointStatus, Timeline,
+    TimelineOwner, Watch, Work,
 };
 
 use crate::bridge::{Bridge, Call, Waker};
@@ -22,7 +24,6 @@ use crate::queue::SemaphoreValue;
 use crate::record::CommandPool;
 use crate::semaphore::Semaphore;
 use crate::step::{self, Step};
-use crate::times;
 
 /// A handle of a lane. The lane closes with it.
 pub(crate) struct VulkanLane(pub(crate) Arc<Core>);
@@ -57,26 +58,6 @@ struct State {
     fenced: bool,
     failed: Option<DeviceError>,
     closing: bool,
-}
-
-/// A batch on its way.
-pub(crate) struct Batch {
-    lane: Arc<Core>,
-    owner: Arc<TimelineOwner>,
-    semaphore: Arc<Semaphore>,
-    value: u64,
-    /// Held until the end: the device may be waiting on their semaphores.
-    waits: Vec<Point>,
-    steps: VecDeque<Step>,
-    /// The step under way: what it uses must not go before it ends.
-    current: Option<Step>,
-    /// Whether it was handed over with `State::fenced`.
-    fenced: bool,
-    /// Whether it is noted when its commands run.
-    timed: bool,
-    signals: Vec<Point>,
-    task: Option<Arc<str>>,
-    leases: Vec<Lease>,
 }
 
 /// What stands between a batch and the queue.
@@ -305,16 +286,15 @@ impl Core {
             if let PointStatus::Failed(cause) = status {
                 return Readiness::Failed(cause.inherited(&self.info.name, batch.task.as_ref()));
             }
-            match self.semaphore_of(point) {
-                Some(semaphore) if semaphore.submitted() >= point.value() => {
-                    // What is in the same queue comes before; for another one the device waits, also where the value
-                    // was reached long ago: the wait makes that queue's writes visible in this one.
-                    if semaphore.queue != self.queue {
-                        device_waits.push((semaphore.raw, point.value()));
-                    }
+            let semaphore = self.semaphore_of(point);
+            if let Some(semaphore) = semaphore.filter(|of| of.submitted() >= point.value()) {
+                // What is in the same queue comes before; for another one the device waits, also where the value was
+                // reached long ago: the wait makes that queue's writes visible in this one.
+                if semaphore.queue != self.queue {
+                    device_waits.push((semaphore.raw, point.value()));
                 }
-                _ if status == PointStatus::Pending => host_waits.push(point.clone()),
-                _ => {}
+            } else if status == PointStatus::Pending {
+                host_waits.push(point.clone());
             }
         }
         match host_waits.is_empty() {
@@ -482,59 +462,6 @@ impl Core {
         let mut state = lock(&self.state);
         if !std::mem::replace(&mut state.closing, true) {
             self.hand_over(state);
-        }
-    }
-}
-
-impl Batch {
-    /// The device is done with what was submitted, or lost.
-    pub(crate) fn landed(self: Box<Self>, result: Result<(), DeviceError>) {
-        let lane = self.lane.clone();
-        if let (true, Ok(()), Some(Step::Device(recorded))) = (self.timed, &result, &self.current) {
-            let mut times = lock(&lane.times);
-            for (base, recorded) in recorded {
-                if let Some(stamps) = &recorded.stamps {
-                    stamps.read(self.value, *base, &mut times);
-                }
-            }
-        }
-        match result {
-            Err(cause) => lane.fail(self, cause),
-            Ok(()) if self.steps.is_empty() => lane.complete(self, false),
-            Ok(()) => lane.go_on(self),
-        }
-    }
-
-    /// The host is done with its step.
-    pub(crate) fn host_done(self: Box<Self>, result: Result<(), DeviceError>) {
-        let lane = self.lane.clone();
-        match result {
-            Err(cause) => lane.fail(self, cause),
-            Ok(()) if self.steps.is_empty() => lane.complete(self, true),
-            Ok(()) => lane.go_on(self),
-        }
-    }
-
-    pub(crate) fn take_step(&mut self) -> Option<Step> {
-        self.current.take()
-    }
-
-    /// Notes when a command ran that the host did, if that is wanted.
-    pub(crate) fn note_time(&self, command: u32, began: Instant) {
-        if self.timed {
-            let time = CommandTime { value: self.value, command, began, ended: Instant::now() };
-            times::note(&mut lock(&self.lane.times), time);
-        }
-    }
-
-    pub(crate) fn task(&self) -> Option<&Arc<str>> {
-        self.task.as_ref()
-    }
-
-    fn fail_signals(&self, cause: &DeviceError) {
-        for point in &self.signals {
-            // Checked at submission: no lane owns these.
-            let _ = point.timeline().fail(cause.clone());
         }
     }
 }
