@@ -56,6 +56,8 @@ struct State {
     flying: u32,
     /// The batch handed over last ends on the host, or goes on there: nothing may follow yet.
     fenced: bool,
+    /// Why the first pending batch will never be handed over: the driver refused it.
+    doomed: Option<DeviceError>,
     failed: Option<DeviceError>,
     closing: bool,
 }
@@ -87,6 +89,7 @@ impl VulkanLane {
             watches: Vec::new(),
             flying: 0,
             fenced: false,
+            doomed: None,
             failed: None,
             closing: false,
         };
@@ -246,12 +249,18 @@ impl Core {
                 return;
             }
             let Some(front) = state.pending.front() else { return };
-            let readiness = match state.closing {
-                true => Readiness::Failed(self.closed()),
-                false => self.readiness(front),
+            // The host cannot wait in a queue: what it does comes when all before it has ended.
+            let by_host = front.begins_on_host();
+            if by_host && state.flying > 0 {
+                return;
+            }
+            let readiness = match (&state.doomed, state.closing) {
+                (Some(cause), _) => Readiness::Failed(cause.clone()),
+                (None, true) => Readiness::Failed(self.closed()),
+                (None, false) => self.readiness(front),
             };
             let cause = match readiness {
-                Readiness::Waits(points) => match self.watch(&mut state, points) {
+                Readiness::Waits(points) => match self.watch(&mut state, points, by_host) {
                     true => continue,
                     false => return,
                 },
@@ -265,12 +274,16 @@ impl Core {
                     match self.start_step(&mut state, batch, &waits) {
                         Ok(()) => continue,
                         Err((batch, cause)) => {
-                            drop(state);
-                            return self.fail(batch, cause);
+                            // It fails in its turn: batches before it may be running.
+                            state.flying -= 1;
+                            state.pending.push_front(batch);
+                            state.doomed = Some(cause);
+                            continue;
                         }
                     }
                 }
             };
+            state.doomed = None;
             let batch = state.pending.pop_front().expect("it was the first");
             state.flying += 1;
             drop(state);
@@ -286,8 +299,8 @@ impl Core {
             if let PointStatus::Failed(cause) = status {
                 return Readiness::Failed(cause.inherited(&self.info.name, batch.task.as_ref()));
             }
-            let semaphore = self.semaphore_of(point);
-            if let Some(semaphore) = semaphore.filter(|of| of.submitted() >= point.value()) {
+            let semaphore = self.semaphore_of(point).filter(|of| of.submitted() >= point.value());
+            if let Some(semaphore) = semaphore.filter(|_| !batch.begins_on_host()) {
                 // What is in the same queue comes before; for another one the device waits, also where the value was
                 // reached long ago: the wait makes that queue's writes visible in this one.
                 if semaphore.queue != self.queue {
@@ -310,7 +323,7 @@ impl Core {
     }
 
     /// Sees to it that the bridge looks at this lane when one of `points` changes; `true` if one has already.
-    fn watch(&self, state: &mut State, points: Vec<Point>) -> bool {
+    fn watch(&self, state: &mut State, points: Vec<Point>, by_host: bool) -> bool {
         // Those of an earlier look that are awaited still are kept.
         let same = state.watches.len() == points.len()
             && state.watches.iter().zip(&points).all(|(watch, point)| watch.point() == point);
@@ -322,8 +335,8 @@ impl Core {
             state.watches.iter().map(Watch::look).any(|status| status != PointStatus::Pending);
         // Work of this device need not complete: once it is in a queue, the device can do the waiting.
         let in_queue = |point: &Point| match self.semaphore_of(point) {
-            Some(semaphore) => semaphore.call_when_submitted(point.value(), &self.call),
-            None => false,
+            Some(semaphore) if !by_host => semaphore.call_when_submitted(point.value(), &self.call),
+            _ => false,
         };
         points.iter().any(in_queue) || changed
     }
@@ -387,7 +400,9 @@ impl Core {
         if batch.fenced {
             batch.semaphore.note_submitted(batch.value);
         }
-        batch.owner.signal(batch.value).expect("values of one lane grow, and only it can fail");
+        if let Err(cause) = batch.owner.signal(batch.value) {
+            return self.fail(batch, cause);
+        }
         let mut state = lock(&self.state);
         state.flying -= 1;
         if batch.fenced {

@@ -159,7 +159,9 @@ impl Queue {
         if let Some(cause) = gpu.lost() {
             return Err(cause.clone());
         }
+        // Whatever the driver says: what cannot be waited for is never known to have completed.
         gpu.wait(self.tickets, ticket)
+            .map_err(|error| gpu.lose(&format!("the device was lost: {error}; open it anew")))
     }
 }
 

@@ -61,6 +61,11 @@ impl Batch {
         }
     }
 
+    /// Whether its first step, or the one that is next, is the host's.
+    pub(super) fn begins_on_host(&self) -> bool {
+        matches!(self.steps.front(), Some(Step::Host(..) | Step::Call(..)))
+    }
+
     pub(crate) fn take_step(&mut self) -> Option<Step> {
         self.current.take()
     }

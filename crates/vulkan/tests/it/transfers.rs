@@ -1,6 +1,9 @@
+use std::sync::Arc;
+use std::time::Duration;
+
 use syncline_deps::{Dtype, View};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
-use syncline_device::{Buffer, Command, Deadline, LaneKind, Pattern};
+use syncline_device::{Batch, Buffer, Command, Deadline, KernelArg, LaneKind, Pattern, Recording};
 use syncline_testing::for_seeds;
 use syncline_vulkan::VulkanOptions;
 
@@ -77,6 +80,46 @@ fn strided_copies_between_host_and_device_agree_with_a_loop() {
                 }
             }
         });
+    });
+}
+
+/// What is only submitted has not happened: a copy by the host must wait for work that the device has yet to do, of its
+/// own lane and of others.
+#[test]
+fn copies_to_the_host_come_after_the_work_of_the_device() {
+    on_both(|device, host| {
+        let kernel = support::elementwise("add_one", 1, "arg_0[at(0u, i)] += 1.0;");
+        let view = device.buffer(256).tensor(Dtype::F32, &[64]).unwrap();
+        let bump = || Command::dispatch(&kernel, vec![KernelArg::inout(view.clone())], vec![]);
+        let slow = Arc::new(Recording::new((0..500).map(|_| bump()).collect()).unwrap());
+        let compute = device.lane(LaneKind::Compute);
+        for copies in [compute, device.lane(LaneKind::Copy)] {
+            view.buffer().write(0, &[0f32; 64]).unwrap();
+            let mut found = Vec::new();
+            for _ in 0..5 {
+                compute.submit(Command::recording(&slow).into()).unwrap();
+                let back = host(256);
+                copies.submit(Command::copy(view.buffer().all(), back.all()).into()).unwrap();
+                found.push(back);
+            }
+            for (round, back) in (1u16..).zip(&found) {
+                let expected = [f32::from(500 * round); 64];
+                assert_eq!(back.read::<f32>(0, 64).unwrap(), expected, "round {round}");
+            }
+        }
+        // The same for a host function, which is told by a point and by no buffer.
+        view.buffer().write(0, &[0f32; 64]).unwrap();
+        let ran = compute.submit(Command::recording(&slow).into()).unwrap();
+        let (awaited, called) = (
+            ran.clone(),
+            Command::host("looks", move || {
+                assert!(ran.is_reached(), "called before what it waits for");
+                Ok(())
+            }),
+        );
+        let batch = Batch::from(called).wait(awaited);
+        let point = device.lane(LaneKind::Copy).submit(batch).unwrap();
+        point.wait(Deadline::after(Duration::from_secs(60))).unwrap();
     });
 }
 
