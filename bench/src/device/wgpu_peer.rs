@@ -45,14 +45,13 @@ impl Wgpu {
         };
         let (elements, parameters) = (buffer(4 * ITEMS as u64), buffer(72));
         queue.write_buffer(&parameters, 8, &(ITEMS as u32).to_ne_bytes());
-        let entry = |binding, buffer: &wgpu::Buffer| wgpu::BindGroupEntry {
-            binding,
-            resource: buffer.as_entire_binding(),
-        };
+        let [elements, parameters] = [(0, &elements), (1, &parameters)].map(|(binding, buffer)| {
+            wgpu::BindGroupEntry { binding, resource: buffer.as_entire_binding() }
+        });
         let bindings = device.create_bind_group(&wgpu::BindGroupDescriptor {
             label: None,
             layout: &pipeline.get_bind_group_layout(0),
-            entries: &[entry(0, &elements), entry(1, &parameters)],
+            entries: &[elements, parameters],
         });
         Self { device, queue, pipeline, bindings }
     }
