@@ -553,6 +553,7 @@ impl<D: Driver> LaneQueue<D> {
         // First it takes no more work: who learns of the failure from the timeline may recover it at once.
         state.failed = Some(cause.clone());
         state.owner.fail(cause.clone());
+        state.events.abandon();
         for (at, batch) in given_up.enumerate() {
             drop(batch.leases);
             dropped.extend(batch.steps);
