@@ -50,25 +50,31 @@ pub fn has_mpi() -> bool {
 const PYTHON: &str = "target/python";
 const PYTHON_PACKAGES: &[&str] = &["safetensors", "numpy"];
 
+/// NVIDIA's compiler library, which needs no device: the tests compile CUDA C with it where it can be had.
+const CUDA_COMPILER: &str = "nvidia-cuda-nvrtc-cu12";
+
 /// The Python with the packages that tests use; made if it is not there. `None`, with a word, where it cannot be had:
 /// tests that need it then say that they are skipped.
 pub fn python() -> Option<PathBuf> {
     let program = std::path::absolute(PYTHON).ok()?.join("bin/python3");
     let shown = program.display().to_string();
-    if succeeds(&shown, &["-c", "import safetensors.numpy"]) {
-        return Some(program);
-    }
-    let made = command::run(Command::new("python3").args(["-m", "venv", PYTHON])).and_then(|()| {
+    let install = |packages: &[&str]| {
         let mut pip = Command::new(&program);
-        command::run(pip.args(["-m", "pip", "install", "--quiet"]).args(PYTHON_PACKAGES))
-    });
-    match made {
-        Ok(()) => Some(program),
-        Err(message) => {
+        command::run(pip.args(["-m", "pip", "install", "--quiet"]).args(packages))
+    };
+    if !succeeds(&shown, &["-c", "import safetensors.numpy"]) {
+        let made = command::run(Command::new("python3").args(["-m", "venv", PYTHON]));
+        if let Err(message) = made.and_then(|()| install(PYTHON_PACKAGES)) {
             eprintln!("no Python for the tests: {message}");
-            None
+            return None;
         }
     }
+    if !succeeds(&shown, &["-c", "import nvidia.cuda_nvrtc"])
+        && let Err(message) = install(&[CUDA_COMPILER])
+    {
+        eprintln!("CUDA C is not compiled in the tests: {message}");
+    }
+    Some(program)
 }
 
 /// Installs what is missing; says what cannot be.

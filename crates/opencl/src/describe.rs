@@ -58,6 +58,8 @@ impl Traits {
             _ => Err(format!("{}: {what}", found.name)),
         };
         usable(device.available(), "not available")?;
+        let version = device.version().map(|text| is_new_enough(&text));
+        usable(version, "a version of OpenCL before 1.2")?;
         usable(device.compiler_available(), "no compiler for OpenCL C")?;
         usable(device.endian_little(), "it stores numbers with the high byte first")?;
         Ok(found)
@@ -66,5 +68,31 @@ impl Traits {
     /// Whether host and device may work on the same memory at the same time, and the device calls the host's functions.
     pub(crate) fn is_direct(&self) -> bool {
         self.fine_grained && self.native_kernels
+    }
+}
+
+/// Whether a device with this version (`OpenCL 3.0 ...`) fills buffers, waits for lists of events, and can be divided.
+fn is_new_enough(version: &str) -> bool {
+    let number = version.strip_prefix("OpenCL ").and_then(|rest| rest.split(' ').next());
+    let parts = number.and_then(|number| number.split_once('.'));
+    let parsed = parts
+        .and_then(|(major, minor)| Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?)));
+    parsed.is_some_and(|version| version >= (1, 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        for version in
+            ["OpenCL 1.2 CUDA", "OpenCL 3.0 PoCL HSTR: pthread", "OpenCL 2.0", "OpenCL 1.10"]
+        {
+            assert!(is_new_enough(version), "{version}");
+        }
+        for version in ["OpenCL 1.1 Mesa", "OpenCL 1.0", "OpenCL", "3.0", ""] {
+            assert!(!is_new_enough(version), "{version}");
+        }
     }
 }

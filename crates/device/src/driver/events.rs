@@ -79,6 +79,14 @@ impl<E: Clone + Send + Sync + 'static> Events<E> {
         drop(done);
     }
 
+    /// The lane has failed: nothing more will come. Who hoped learns of it from the timeline.
+    pub(super) fn abandon(&self) {
+        let mut table = self.lock();
+        let gone = (std::mem::take(&mut table.handed), std::mem::take(&mut table.hopeful));
+        drop(table);
+        drop(gone);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Table<E>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -40,14 +40,29 @@ struct State<D: Driver> {
     dead: Vec<Pending<D>>,
     /// A host function of the first pending batch is running.
     calling: bool,
-    /// The lane will fail with this as soon as the driver has nothing of it.
-    doomed: Option<DeviceError>,
+    /// The lane will fail as soon as the driver has nothing of it.
+    doomed: Option<Doom>,
     failed: Option<DeviceError>,
     closing: bool,
     /// The driver reported a failure: its queue is not used again.
     lost: bool,
     /// When commands ran, where that is noted.
     times: Option<Vec<CommandTime>>,
+}
+
+/// Why a lane will fail, and the value of the batch with which that begins: those before it complete.
+struct Doom {
+    from: u64,
+    cause: DeviceError,
+}
+
+impl<D: Driver> State<D> {
+    /// The batch of `from` failed. Of several failures the one of the earliest batch counts.
+    fn doom(&mut self, from: u64, cause: DeviceError) {
+        if self.doomed.as_ref().is_none_or(|doom| from < doom.from) {
+            self.doomed = Some(Doom { from, cause });
+        }
+    }
 }
 
 /// A batch that the driver does not have, or not all of it.
@@ -298,13 +313,15 @@ impl<D: Driver> LaneQueue<D> {
             }
             let Some(mut ends) = flight.batch else {
                 if let Err(cause) = result {
-                    state.doomed.get_or_insert(cause);
+                    state.doom(flight.value, cause);
                 }
                 continue;
             };
             let result = match &state.doomed {
-                Some(cause) => Err(cause.inherited(&self.info.name, flight.task.as_ref())),
-                None => result,
+                Some(doom) if doom.from <= flight.value => {
+                    Err(doom.cause.inherited(&self.info.name, flight.task.as_ref()))
+                }
+                _ => result,
             };
             let result = result.and_then(|()| {
                 ends.leases.clear();
@@ -317,7 +334,7 @@ impl<D: Driver> LaneQueue<D> {
                     state.events.complete(flight.value);
                 }
                 Err(cause) => {
-                    state.doomed.get_or_insert(cause);
+                    state.doom(flight.value, cause);
                     // Nobody may think that the lane has stopped while the driver works for it: it is told of with
                     // the rest of the flight.
                     state.dead.push(Pending {
@@ -379,7 +396,10 @@ impl<D: Driver> LaneQueue<D> {
             let is_call = matches!(batch.steps.front(), Some(Step::Call(_)));
             match self.look(batch, is_call) {
                 Readiness::Blocked => break,
-                Readiness::Failed(cause) => state.doomed = Some(cause),
+                Readiness::Failed(cause) => {
+                    let from = batch.value;
+                    state.doom(from, cause);
+                }
                 Readiness::Ready(..) if is_call && !idle => break,
                 Readiness::Ready(..) if is_call => self.call(state),
                 Readiness::Ready(events, points) => {
@@ -448,7 +468,8 @@ impl<D: Driver> LaneQueue<D> {
         let sent = caller.as_ref().map(|caller| caller.send(function));
         if !matches!(sent, Some(Ok(()))) {
             state.calling = false;
-            state.doomed = Some(self.failed("no thread for host functions"));
+            let from = state.pending.front().map_or(0, |batch| batch.value);
+            state.doom(from, self.failed("no thread for host functions"));
         }
     }
 
@@ -457,7 +478,8 @@ impl<D: Driver> LaneQueue<D> {
         let mut state = self.lock();
         state.calling = false;
         if let Err(cause) = result {
-            state.doomed.get_or_insert(cause);
+            let from = state.pending.front().map_or(0, |batch| batch.value);
+            state.doom(from, cause);
         }
         self.pump_locked(state);
     }
@@ -545,7 +567,7 @@ impl<D: Driver> LaneQueue<D> {
             self.driver.bridge().forget(me);
         }
         let cause = match state.doomed.take() {
-            Some(cause) => cause,
+            Some(doom) => doom.cause,
             None if state.closing && !state.pending.is_empty() => self.closed(),
             None => return,
         };
@@ -553,6 +575,7 @@ impl<D: Driver> LaneQueue<D> {
         // First it takes no more work: who learns of the failure from the timeline may recover it at once.
         state.failed = Some(cause.clone());
         state.owner.fail(cause.clone());
+        state.events.abandon();
         for (at, batch) in given_up.enumerate() {
             drop(batch.leases);
             dropped.extend(batch.steps);

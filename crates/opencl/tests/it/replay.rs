@@ -121,3 +121,26 @@ fn commands_are_told_when_they_ran() {
     assert!(lane.take_times().is_empty(), "taken before");
     assert!(!lane.note_times(false));
 }
+
+#[test]
+fn what_runs_when_a_later_wait_fails_completes() {
+    let Some(devices) = devices(options(), 1) else { return };
+    let text = "__kernel void slow(__global uint *x, __global const uint *p) {
+        uint v = x[0];
+        for (uint i = 0; i < 30000000u; i++) v = v * 1664525u + (v >> 7);
+        x[0] = v | 1;
+    }";
+    let source = KernelSource::new(text, "slow", [1; 3]).grid(Grid::One);
+    let slow = Kernel::builder("slow").source(Backend::OpenCl, source).build();
+    let view = devices[0].buffer(4).tensor(Dtype::U32, &[1]).unwrap();
+    view.buffer().write(0, &[0u32]).unwrap();
+    let lane = devices[0].lane(LaneKind::Compute);
+    let dispatch = Command::dispatch(&slow, vec![KernelArg::inout(view.clone())], vec![]);
+    let running = lane.submit(dispatch.into()).unwrap();
+    let broken = Timeline::new("broken", 0);
+    broken.fail(syncline_device::DeviceError::Cancelled { reason: "on purpose".into() }).unwrap();
+    let failed = lane.submit(Batch::new().wait(broken.point(1))).unwrap();
+    failed.wait(in_time()).unwrap_err();
+    assert!(running.has_completed(), "the lane failed while the driver worked for it");
+    assert_eq!(view.to_vec::<u32>().unwrap(), [1]);
+}

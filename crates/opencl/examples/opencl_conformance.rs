@@ -1,6 +1,6 @@
 //! Runs the conformance suite on an OpenCL device and prints what it found.
 //!
-//! `cargo run --release -p syncline-opencl --example conformance -- [--thorough] [--explicit] [--parts N] [--device N] [part of a name]`
+//! `cargo run --release -p syncline-opencl --example opencl_conformance -- [--thorough] [--explicit] [--parts N] [--device N] [part of a name]`
 
 use std::process::ExitCode;
 

@@ -1,0 +1,112 @@
+//! What lanes need of CUDA: streams, events, and callbacks.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys::{self, CUresult, CUstream};
+use syncline_device::driver::{Driver, Ending, HandedOver};
+use syncline_device::{Backend, Bridge, Command, DeviceError, DeviceSpec};
+
+use crate::api::{Event, Stream, check, refused, text};
+use crate::command::Op;
+use crate::prepare::Preparer;
+
+impl Driver for Preparer {
+    type Queue = Stream;
+    type Event = Event;
+    type Op = Op;
+    type Times = ();
+
+    fn device(&self) -> DeviceSpec {
+        self.context.spec
+    }
+
+    fn context(&self) -> u64 {
+        self.context.id
+    }
+
+    fn bridge(&self) -> &Bridge {
+        &self.context.bridge
+    }
+
+    fn can_access(&self, device: DeviceSpec) -> bool {
+        device.backend == Backend::Cpu || device == self.context.spec
+    }
+
+    fn open_queue(&self) -> Result<Stream, DeviceError> {
+        let spec = self.context.spec;
+        Stream::new(&self.context.primary).map_err(|error| refused(spec, "a stream", error))
+    }
+
+    fn prepare(&self, command: &Command, ops: &mut Vec<Op>) -> Result<(), DeviceError> {
+        self.prepare_command(command, ops)
+    }
+
+    unsafe fn hand_over<'a>(
+        &self,
+        queue: &Stream,
+        ops: impl Iterator<Item = (&'a Op, u32)>,
+        after: &[Event],
+        _notes_times: bool,
+        ending: Ending<Self>,
+    ) -> HandedOver<Self> {
+        // SAFETY: the caller's promise.
+        let enqueued = unsafe { self.enqueue(queue, ops, after) };
+        // What was enqueued before an error runs, and must have ended before anybody is told.
+        let event = self.context.events.record(queue);
+        let asked = ask_for_end(queue, ending);
+        let has_ended = asked.is_err();
+        if has_ended {
+            // The driver is beyond reporting: wait for it here.
+            // SAFETY: the stream lives.
+            let _ = unsafe { result::stream::synchronize(queue.handle) };
+        }
+        let error = enqueued.err().or(event.as_ref().err().copied()).or(asked.err());
+        let refused: Option<Arc<str>> = error.map(|error| text(error).into());
+        HandedOver { event: event.ok(), refused, has_ended, times: None }
+    }
+
+    fn flush(&self, _queue: &Stream) {
+        // A stream begins by itself.
+    }
+}
+
+impl Preparer {
+    /// # Safety
+    /// As [`Driver::hand_over`].
+    unsafe fn enqueue<'a>(
+        &self,
+        queue: &Stream,
+        ops: impl Iterator<Item = (&'a Op, u32)>,
+        after: &[Event],
+    ) -> Result<(), DriverError> {
+        self.context.primary.enter()?;
+        after.iter().try_for_each(|event| event.hold_up(queue))?;
+        for (op, _) in ops {
+            // SAFETY: the caller's promise.
+            unsafe { op.enqueue(queue) }?;
+        }
+        Ok(())
+    }
+}
+
+fn ask_for_end(queue: &Stream, ending: Ending<Preparer>) -> Result<(), DriverError> {
+    let data = ending.into_raw();
+    // A callback of a stream, and not a host function: the latter is left out where something before it has failed.
+    // SAFETY: `ended` takes the address back, and is called once.
+    let asked = check(unsafe { sys::cuStreamAddCallback(queue.handle, Some(ended), data, 0) });
+    if asked.is_err() {
+        // SAFETY: the driver refused, so that nobody else has the address.
+        drop(unsafe { Ending::<Preparer>::from_raw(data) });
+    }
+    asked
+}
+
+/// The driver calls this when all before it in the stream has ended, on a thread of its own, where it must not be called.
+unsafe extern "C" fn ended(_stream: CUstream, status: CUresult, data: *mut c_void) {
+    // SAFETY: `ask_for_end` passed this address, for one call.
+    let ending = unsafe { Ending::<Preparer>::from_raw(data) };
+    // Its name without asking the driver for words.
+    ending.end(check(status).map_err(|error| format!("{:?}", error.0).into()));
+}
