@@ -16,6 +16,7 @@ use crate::destination::{Destination, OutputFile};
 use crate::error::CheckpointError;
 use crate::journal::Partial;
 use crate::map::MappedFile;
+use crate::queue::Queue;
 use crate::source::Checkpoint;
 use crate::team::{Alone, Team};
 use crate::writer::Writer;
@@ -285,8 +286,8 @@ impl<'a> Conversion<'a> {
                 writer.expect();
             }
         }
-        let chunks = &self.chunks[share];
-        let (next, done) = (&AtomicUsize::new(0), &AtomicU64::new(0));
+        let work = &Queue::new(&self.chunks[share]);
+        let done = &AtomicU64::new(0);
         let stop = &AtomicBool::new(false);
         let failure = Mutex::new(None);
         let fail = |error: CheckpointError| {
@@ -294,12 +295,10 @@ impl<'a> Conversion<'a> {
             failure.lock().expect("no thread panics with it").get_or_insert(error);
         };
         std::thread::scope(|scope| {
-            let work = move || {
-                let mut slot = Vec::new();
+            let write = move || {
+                let (mut slot, mut file) = (Vec::new(), None);
                 while !stop.load(Ordering::Relaxed) {
-                    let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) else {
-                        return;
-                    };
+                    let Some(chunk) = work.next(&mut file) else { return };
                     if let Some(writer) = &writers[chunk.file] {
                         let bytes = chunk.read(&self.plan, self.source, &mut slot);
                         match writer.write(&bytes, chunk.offset) {
@@ -315,9 +314,9 @@ impl<'a> Conversion<'a> {
                 }
             };
             for _ in 1..self.options.threads.max(1) {
-                scope.spawn(work);
+                scope.spawn(write);
             }
-            work();
+            write();
         });
         failure.into_inner().expect("no thread panics with it").map_or(Ok(()), Err)
     }

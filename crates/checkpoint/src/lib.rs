@@ -12,6 +12,7 @@ mod error;
 mod family;
 mod journal;
 mod map;
+mod queue;
 mod safetensors;
 mod source;
 mod team;

@@ -18,7 +18,7 @@ pub(super) fn write_gb_per_s(folder: &Path) -> Option<f64> {
 }
 
 fn measure(path: &Path) -> std::io::Result<f64> {
-    let block: Vec<u8> = (0..BLOCK).map(|at| (at * 31 >> 3) as u8).collect();
+    let block: Vec<u8> = (0..BLOCK).map(|at| ((at * 31) >> 3) as u8).collect();
     let started = Instant::now();
     let mut file = File::create(path)?;
     for _ in 0..BYTES / BLOCK {
