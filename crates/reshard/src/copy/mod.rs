@@ -7,7 +7,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-use crate::convert::Converter;
+use crate::convert::{Converter, mx};
 
 pub(crate) use stream::{Store, copy_run, fence};
 
@@ -128,26 +128,37 @@ fn visit(loops: &[Loop], source: usize, target: usize, run: &mut dyn FnMut(usize
     }
 }
 
+/// What is done to the elements of a box on the way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change {
+    Nothing,
+    Each(Converter),
+    /// Elements are restored with the scales of the tensor that starts here, one for every block; the box starts at this
+    /// element of the tensor.
+    Restore(mx::Restorer, *const u8, usize),
+}
+
 /// Copies the box that starts at `source` to the box that starts at `target`.
 ///
 /// # Safety
 /// `source` must be readable and `target` writable over the [`spans`](CopyShape::spans) of `shape`, and
-/// the bytes written must not be read or written by anything else meanwhile.
+/// the bytes written must not be read or written by anything else meanwhile. Scales must be readable for every block of
+/// the source's span.
 pub(crate) unsafe fn copy_box(
     shape: &CopyShape,
     source: *const u8,
     target: *mut u8,
-    convert: Option<Converter>,
+    change: Change,
     store: Store,
 ) {
     let bytes = shape.target_run_bytes;
     if shape.run_elements == 0 {
         return;
     }
-    match convert {
+    match change {
         // SAFETY: the caller's promise is passed on.
-        None => unsafe { copy_bytes(shape, source, target, store) },
-        Some(convert) => shape.for_each_run(|from, to| {
+        Change::Nothing => unsafe { copy_bytes(shape, source, target, store) },
+        Change::Each(convert) => shape.for_each_run(|from, to| {
             // SAFETY: as above; the two sides do not overlap, because the target is nobody else's.
             let (source, target) = unsafe {
                 (
@@ -156,6 +167,21 @@ pub(crate) unsafe fn copy_box(
                 )
             };
             convert(source, target);
+        }),
+        Change::Restore(restore, scales, start) => shape.for_each_run(|from, to| {
+            // An element has one byte: offsets in bytes are numbers of elements.
+            let first = start + from;
+            let skipped = first % mx::BLOCK;
+            let blocks = (skipped + shape.source_run_bytes).div_ceil(mx::BLOCK);
+            // SAFETY: as above; these are the blocks that the run has a part in.
+            let (source, scales, target) = unsafe {
+                (
+                    std::slice::from_raw_parts(source.add(from), shape.source_run_bytes),
+                    std::slice::from_raw_parts(scales.add(first / mx::BLOCK), blocks),
+                    std::slice::from_raw_parts_mut(target.add(to), bytes),
+                )
+            };
+            restore(source, skipped, scales, target);
         }),
     }
 }

@@ -68,7 +68,13 @@ fn any_box_equals_the_elementwise_copy() {
         let store = *rng.pick(&[Store::Cached, Store::Streaming]);
         // SAFETY: the spans lie within the two vectors, which are apart.
         unsafe {
-            copy_box(&shape, source.as_ptr(), target.as_mut_ptr(), convert.then_some(one), store);
+            copy_box(
+                &shape,
+                source.as_ptr(),
+                target.as_mut_ptr(),
+                if convert { Change::Each(one) } else { Change::Nothing },
+                store,
+            );
         }
         fence();
         assert!(target == expected, "{extents:?} of {source_shape:?} to {target_shape:?}");

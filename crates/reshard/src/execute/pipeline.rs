@@ -362,7 +362,8 @@ impl<'a> Run<'a> {
                 let source = self.sources.start(piece.tensor).add(piece.tensor_offset);
                 let target = slot.as_mut_ptr().add(piece.slot_offset);
                 // The receiver reads the slot next: through the caches.
-                copy::copy_box(&shape.copy, source, target, shape.convert, Store::Cached);
+                let change = shape.change(|| self.sources.start(piece.scales), piece.tensor_offset);
+                copy::copy_box(&shape.copy, source, target, change, Store::Cached);
             }
         }
     }
@@ -426,7 +427,8 @@ impl<'a> Run<'a> {
             unsafe {
                 let source = slot.as_ptr().add(piece.slot_offset);
                 let target = self.place.start(piece.tensor).add(piece.tensor_offset);
-                copy::copy_box(&shape.copy, source, target, shape.convert, self.store);
+                let change = shape.change(std::ptr::null, 0);
+                copy::copy_box(&shape.copy, source, target, change, self.store);
             }
         }
     }
@@ -450,7 +452,8 @@ impl<'a> Run<'a> {
         // the plan writes each of its bytes once.
         unsafe {
             let source = self.sources.start(each.source).add(each.source_offset);
-            copy::copy_box(&shape.copy, source, target, shape.convert, self.store);
+            let change = shape.change(|| self.sources.start(each.scales), each.source_offset);
+            copy::copy_box(&shape.copy, source, target, change, self.store);
         }
         self.report(counter, bytes);
         Ok(Step::Went)

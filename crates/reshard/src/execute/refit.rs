@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::BindError;
-use super::program::Program;
+use super::program::{NO_SCALES, Program};
 use crate::error::ReshardError;
 use crate::layout::Layout;
 use crate::schedule::Schedule;
@@ -118,6 +118,9 @@ impl Refit {
         let mut targets = Shards::new(to, rank, "destination");
         for each in program.self_moves.iter().chain(&program.direct_moves) {
             sources.used[each.source as usize] = true;
+            if each.scales != NO_SCALES {
+                sources.used[each.scales as usize] = true;
+            }
         }
         for each in &program.self_moves {
             targets.used[each.target as usize] = true;

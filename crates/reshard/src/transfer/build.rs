@@ -1,8 +1,7 @@
 //! Building plans: pair the tensors, look up what each pair of placements takes, choose sources.
 
-use std::sync::Arc;
-
 use super::balance::Balance;
+use super::recoding::{BlockPlacements, Blocks, Recoding, consumed};
 use super::source::Source;
 use super::template::{Demand, RankSets, Supply, Template, TemplateBuilder};
 use super::traffic::TrafficCounter;
@@ -18,7 +17,8 @@ pub(super) fn build(
     rank: Option<u32>,
 ) -> Result<TransferPlan, ReshardError> {
     let tensors = pair_tensors(from, to, options)?;
-    let (templates, template_of, sets) = templates(from, to, &tensors, rank)?;
+    let blocks = BlockPlacements::new(from, to, &tensors)?;
+    let (templates, template_of, sets) = templates(from, to, &tensors, &blocks, rank)?;
     let world = from.world().max(to.world());
     let choices = choose(&templates, &template_of, &sets, world);
     let mut plan = TransferPlan {
@@ -41,9 +41,15 @@ fn pair_tensors(
     to: &Layout,
     options: &PlanOptions,
 ) -> Result<Vec<PlanTensor>, ReshardError> {
-    let mut pairs = Vec::with_capacity(to.tensors().len());
+    let blocks = Blocks::new(&options.block_scales)?;
+    let mut pairs: Vec<PlanTensor> = Vec::with_capacity(to.tensors().len());
     for (index, target) in (0u32..).zip(to.tensors()) {
         let name = target.name();
+        if let Some(pair) = blocks.pair(from, to, index)? {
+            check_pair(from, to, options, &pair)?;
+            pairs.push(pair);
+            continue;
+        }
         // A tensor that the source has only under the name of one tied to it is that one.
         let names = [name].into_iter().chain(target.aliases().iter().map(String::as_str));
         let Some(at) = names.into_iter().find_map(|name| from.index_of(name)) else {
@@ -51,25 +57,45 @@ fn pair_tensors(
         };
         let source = &from.tensors()[at];
         let (src_dtype, dst_dtype) = (source.dtype(), target.dtype());
-        if !options.conversions.allows(src_dtype, dst_dtype) {
-            let tensor = name.to_owned();
-            return Err(ReshardError::DtypeMismatch { tensor, from: src_dtype, to: dst_dtype });
-        }
-        if source.shape() != target.shape() {
-            let tensor = name.to_owned();
-            let (from, to) = (Box::new(*source.shape()), Box::new(*target.shape()));
-            return Err(ReshardError::ShapeMismatch { tensor, from, to });
-        }
-        let name = name.to_owned();
-        pairs.push(PlanTensor { name, from: at as u32, to: index, src_dtype, dst_dtype });
+        let (name, from_at, recoding) = (name.to_owned(), at as u32, Recoding::Elements);
+        let pair = PlanTensor { name, from: from_at, to: index, src_dtype, dst_dtype, recoding };
+        check_pair(from, to, options, &pair)?;
+        pairs.push(pair);
     }
-    for source in from.tensors() {
+    let consumed = consumed(&pairs);
+    for (index, source) in (0u32..).zip(from.tensors()) {
         let mut names = source.aliases().iter().map(String::as_str).chain([source.name()]);
-        if names.all(|name| to.index_of(name).is_none()) {
+        if names.all(|name| to.index_of(name).is_none()) && !consumed.contains(&index) {
             return Err(unmatched(from, to, source.name(), false));
         }
     }
     Ok(pairs)
+}
+
+/// Refuses element types and shapes that do not match.
+fn check_pair(
+    from: &Layout,
+    to: &Layout,
+    options: &PlanOptions,
+    pair: &PlanTensor,
+) -> Result<(), ReshardError> {
+    if let Recoding::BlockScales { .. } = pair.recoding {
+        // Checked with the tensor whose scales these are.
+        return Ok(());
+    }
+    let (src_dtype, dst_dtype) = (pair.src_dtype, pair.dst_dtype);
+    if !options.conversions.allows(src_dtype, dst_dtype) {
+        let tensor = pair.name.clone();
+        return Err(ReshardError::DtypeMismatch { tensor, from: src_dtype, to: dst_dtype });
+    }
+    let source = from.tensors()[pair.from as usize].shape();
+    let target = to.tensors()[pair.to as usize].shape();
+    if source != target {
+        let tensor = pair.name.clone();
+        let (from, to) = (Box::new(*source), Box::new(*target));
+        return Err(ReshardError::ShapeMismatch { tensor, from, to });
+    }
+    Ok(())
 }
 
 /// The error for a tensor that only one layout has: about expert counts where those differ, else about the name.
@@ -98,6 +124,7 @@ fn templates(
     from: &Layout,
     to: &Layout,
     tensors: &[PlanTensor],
+    blocks: &BlockPlacements,
     rank: Option<u32>,
 ) -> Result<(Vec<Template>, Vec<u32>, RankSets), ReshardError> {
     let mut sets = RankSets::default();
@@ -106,10 +133,11 @@ fn templates(
     let mut sources: FastMap<*const Placement, Source<'_>> = FastMap::default();
     let mut known: FastMap<(*const Placement, *const Placement, u64), u32> = FastMap::default();
     for tensor in tensors {
-        let source = from.tensors()[tensor.from as usize].placement();
-        let target = to.tensors()[tensor.to as usize].placement();
-        let element_bytes = tensor.wire_dtype().bytes();
-        let key = (Arc::as_ptr(source), Arc::as_ptr(target), element_bytes);
+        let (source_unit, target_unit) = tensor.unit_elements();
+        let source = blocks.of(from.tensors()[tensor.from as usize].placement(), source_unit);
+        let target = blocks.of(to.tensors()[tensor.to as usize].placement(), target_unit);
+        let element_bytes = tensor.unit_bytes()[1];
+        let key = (std::ptr::from_ref(source), std::ptr::from_ref(target), element_bytes);
         let template = match known.get(&key) {
             Some(&template) => template,
             None => {

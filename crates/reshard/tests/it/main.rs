@@ -3,6 +3,7 @@
 //! | file | what goes there |
 //! | --- | --- |
 //! | `arrays` | moving real arrays by a plan, and what each shard must then hold: the oracle of all others |
+//! | `blocks` | MXFP8: quantised and restored on the way, against the whole tensor |
 //! | `cases` | the layout pairs shipped with reference figures |
 //! | `meshes` | random mesh layouts for the others to draw from |
 //! | `mesh_form` | what the mesh form compiles to |
@@ -16,6 +17,7 @@
 //! | `transfers_json` | the plan as JSON |
 
 mod arrays;
+mod blocks;
 mod cases;
 mod groups;
 mod mesh_form;

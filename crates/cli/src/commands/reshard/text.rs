@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use syncline_reshard::{Schedule, TransferPlan};
+use syncline_reshard::{NdBox, Schedule, TransferPlan};
 
 use super::size::show;
 use crate::outcome::one_line;
@@ -93,10 +93,11 @@ fn transfers(
         let op = &plan.ops()[op as usize];
         let (copy, tensor) = (plan.copy_box(op), plan.tensor(op));
         let round = round.map_or("stays".to_owned(), |round| round.to_string());
-        let bytes = show(count * tensor.wire_dtype().bytes());
+        let bytes = show(count * tensor.unit_bytes()[1]);
         let peers = format!("{} -> {}", op.src, op.dst);
         write!(out, "{round:>5}  {peers:<10}  {bytes:>12}  {}", one_line(&tensor.name))?;
-        write!(out, " {} -> {}", copy.src_box(), copy.dst_box())?;
+        let (source, target) = plan.boxes(op, &NdBox::whole(copy.size));
+        write!(out, " {source} -> {target}")?;
         if count < copy.elements() {
             write!(out, ", elements {first}..{} of {}", first + count, copy.elements())?;
         }
