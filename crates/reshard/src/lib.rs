@@ -28,8 +28,8 @@ pub mod transport;
 pub use dims::{Dims, NdBox};
 pub use error::ReshardError;
 pub use execute::{
-    BindError, Destination, DestinationError, Moved, PipelineExecutor, Reading, Refit, Shards,
-    Sources, Targets, Versions,
+    BindError, Destination, DestinationError, Moved, PipelineExecutor, PipelineLanes, Reading,
+    Refit, Shards, Sources, Targets, Versions,
 };
 pub use json::write_transfers;
 pub use layout::{

@@ -75,6 +75,101 @@ impl CopyShape {
         }
     }
 
+    /// One run of `bytes`.
+    pub fn bytes(bytes: usize) -> Self {
+        let (source_run_bytes, target_run_bytes) = (bytes, bytes);
+        Self { run_elements: bytes, source_run_bytes, target_run_bytes, loops: Box::new([]) }
+    }
+
+    /// The same elements from a source in which they lie one after the other.
+    pub fn packed_source(&self) -> Self {
+        let mut packed = self.clone();
+        let mut step = self.source_run_bytes;
+        for each in packed.loops.iter_mut().rev() {
+            each.source_step = step;
+            step *= each.count;
+        }
+        packed
+    }
+
+    /// The same elements to a target in which they lie one after the other, without a change of type.
+    pub fn gathered(&self) -> Self {
+        let mut packed = self.clone();
+        packed.target_run_bytes = self.source_run_bytes;
+        packed.packed_target()
+    }
+
+    /// The same elements from a source in which they lie one after the other, without a change of type.
+    pub fn scattered(&self) -> Self {
+        let mut packed = self.clone();
+        packed.source_run_bytes = self.target_run_bytes;
+        packed.packed_source()
+    }
+
+    /// The same elements to a target in which they lie one after the other.
+    pub fn packed_target(&self) -> Self {
+        let mut packed = self.clone();
+        let mut step = self.target_run_bytes;
+        for each in packed.loops.iter_mut().rev() {
+            each.target_step = step;
+            step *= each.count;
+        }
+        packed
+    }
+
+    /// The same copy in parts of at most `bytes_max` at the target, but at least an element: each with the offsets, in
+    /// bytes, of its first element.
+    pub fn parts(&self, bytes_max: usize) -> Vec<(Self, usize, usize)> {
+        let mut parts = Vec::new();
+        self.split(bytes_max, 0, 0, &mut parts);
+        parts
+    }
+
+    fn split(
+        &self,
+        bytes_max: usize,
+        source: usize,
+        target: usize,
+        parts: &mut Vec<(Self, usize, usize)>,
+    ) {
+        if self.target_bytes() <= bytes_max {
+            return parts.push((self.clone(), source, target));
+        }
+        let Some((outer, inner)) = self.loops.split_first() else {
+            let source_element = self.source_run_bytes / self.run_elements;
+            let target_element = self.target_run_bytes / self.run_elements;
+            let most = (bytes_max / target_element).max(1);
+            for first in (0..self.run_elements).step_by(most) {
+                let count = most.min(self.run_elements - first);
+                let part = Self {
+                    run_elements: count,
+                    source_run_bytes: count * source_element,
+                    target_run_bytes: count * target_element,
+                    loops: Box::new([]),
+                };
+                parts.push((
+                    part,
+                    source + first * source_element,
+                    target + first * target_element,
+                ));
+            }
+            return;
+        };
+        let row = Self { loops: inner.into(), ..self.clone() };
+        let most = bytes_max / row.target_bytes().max(1);
+        for first in (0..outer.count).step_by(most.max(1)) {
+            let (source, target) =
+                (source + first * outer.source_step, target + first * outer.target_step);
+            if most <= 1 {
+                row.split(bytes_max, source, target, parts);
+                continue;
+            }
+            let mut part = self.clone();
+            part.loops[0].count = most.min(outer.count - first);
+            parts.push((part, source, target));
+        }
+    }
+
     /// Runs in all.
     pub fn runs(&self) -> usize {
         self.loops.iter().map(|each| each.count).product()

@@ -5,6 +5,7 @@
 //! needs no units: the scale of any element is known to its sender.
 
 use std::collections::HashSet;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use syncline_deps::Dtype;
@@ -272,9 +273,8 @@ impl BlockPlacements {
     }
 
     fn add(&mut self, name: &str, placement: &Arc<Placement>) -> Result<(), ReshardError> {
-        let key = Arc::as_ptr(placement);
-        if !self.0.contains_key(&key) {
-            self.0.insert(key, Arc::new(in_blocks(name, placement)?));
+        if let Entry::Vacant(new) = self.0.entry(Arc::as_ptr(placement)) {
+            new.insert(Arc::new(in_blocks(name, placement)?));
         }
         Ok(())
     }
