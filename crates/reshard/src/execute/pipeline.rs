@@ -253,6 +253,9 @@ pub(super) struct Run<'a> {
 /// Refits of fewer bytes than this stay in the caches.
 const STREAM_FROM_BYTES: u64 = 8 << 20;
 
+/// Between two looks at the clock and at the group: small tensors are copied faster than either.
+const COPY_STEP_BYTES: u64 = 256 << 10;
+
 type Messages<'a> = std::iter::Peekable<std::slice::Iter<'a, Message>>;
 
 impl<'a> Run<'a> {
@@ -517,12 +520,24 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Copies the next box that needs no slot.
+    /// Copies the next boxes that need no slot, a good many small ones or one large.
     fn copy(&self, moves: &mut impl Iterator<Item = &'a Move>) -> Result<Step, Failure> {
+        let mut copied = 0;
+        while copied < COPY_STEP_BYTES {
+            match self.copy_one(moves)? {
+                Some(bytes) => copied += bytes,
+                None if copied == 0 => return Ok(Step::Done),
+                None => break,
+            }
+        }
+        Ok(Step::Went)
+    }
+
+    fn copy_one(&self, moves: &mut impl Iterator<Item = &'a Move>) -> Result<Option<u64>, Failure> {
         let rank = self.program.rank;
         let mut here =
             moves.by_ref().skip_while(|each| each.peer != rank && self.peer(each.peer).is_none());
-        let Some(each) = here.next() else { return Ok(Step::Done) };
+        let Some(each) = here.next() else { return Ok(None) };
         let shape = self.program.shape(each.shape);
         let bytes = shape.copy.target_bytes() as u64;
         let (counter, target) = if each.peer == rank {
@@ -543,7 +558,7 @@ impl<'a> Run<'a> {
             copy::copy_box(&shape.copy, source, target, change, self.store);
         }
         self.report(counter, bytes);
-        Ok(Step::Went)
+        Ok(Some(bytes))
     }
 
     /// Where a box goes in a peer's window.

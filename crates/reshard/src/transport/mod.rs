@@ -9,6 +9,7 @@
 //! stays failed, and every call on every PE returns the same [`Failure`].
 
 mod board;
+pub mod conformance;
 mod endpoint;
 mod failure;
 mod futex;

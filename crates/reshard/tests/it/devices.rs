@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use syncline_deps::{Dtype, View};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
+use syncline_device::registry::BackendProbe;
 use syncline_device::{Batch, BufferView, Command, Device, Kernel, KernelArg, LaneKind};
 use syncline_reshard::convert::convert_slice;
 use syncline_reshard::transport::{Transport, local, shm};
@@ -22,6 +23,20 @@ use crate::pipelines::model;
 /// A device that is treated through its lanes alone.
 fn second_cpu() -> Arc<dyn Device> {
     CpuDevice::open(CpuOptions::new(1).compute_lanes(1)).unwrap()
+}
+
+/// A device of a driver that this machine may lack: then `None`, with a word, unless somebody insists.
+fn driven(probe: &dyn BackendProbe) -> Option<Arc<dyn Device>> {
+    match probe.probe() {
+        Ok(_) => Some(probe.open(0).expect("a device that was listed can be opened")),
+        Err(reason) if std::env::var_os("CI").is_some() => {
+            panic!("these tests need a driver for {}: {reason}", probe.backend())
+        }
+        Err(reason) => {
+            eprintln!("skipped: {reason}");
+            None
+        }
+    }
 }
 
 /// What a tensor is put into, by a coin for each.
@@ -280,6 +295,7 @@ fn a_refit_reads_what_was_submitted_before_it() {
 #[test]
 fn failed_work_on_a_source_fails_the_refit_on_every_pe() {
     let device = second_cpu();
+    let lane = device.open_lane(LaneKind::Compute, "broken").unwrap();
     let (from, to) =
         (model(1, 64, Dtype::F32, r#"[["tp", 2]]"#), model(1, 64, Dtype::F32, r#"[["tp", 1]]"#));
     let options = ServiceOptions { timeout: PATIENCE, checksums: true, ..Default::default() };
@@ -296,7 +312,6 @@ fn failed_work_on_a_source_fails_the_refit_on_every_pe() {
                 if service.rank() == 1 && name == "layers.0.down" {
                     let broken = Kernel::cpu("broken", |_| Err::<(), _>("out of ideas"));
                     let args = vec![KernelArg::output(view.clone())];
-                    let lane = device.open_lane(LaneKind::Compute, "broken").unwrap();
                     let batch = Batch::from(Command::dispatch(&broken, args, vec![]));
                     lane.submit(batch).unwrap();
                 }
@@ -325,4 +340,52 @@ fn views_that_do_not_fit_are_refused_when_bound() {
         let size = sources.bind_view(&refit, "layers.0.up", matrix).unwrap_err().to_string();
         assert!(size.contains("2048 bytes given"), "{size}");
     });
+}
+
+#[test]
+fn tensors_in_vulkan_memory_arrive_as_the_naive_copy_says() {
+    let Some(device) = driven(&syncline_vulkan::Probe::new()) else { return };
+    random_refits("tensors_in_vulkan_memory_arrive_as_the_naive_copy_says", 8, &device);
+    converted_refits(&device);
+}
+
+#[test]
+fn tensors_in_opencl_memory_arrive_as_the_naive_copy_says() {
+    let Some(device) = driven(&syncline_opencl::Probe::new()) else { return };
+    random_refits("tensors_in_opencl_memory_arrive_as_the_naive_copy_says", 8, &device);
+    converted_refits(&device);
+}
+
+#[test]
+fn tensors_go_from_one_kind_of_device_to_another() {
+    let devices: Vec<Arc<dyn Device>> = [
+        driven(&syncline_vulkan::Probe::new()),
+        driven(&syncline_opencl::Probe::new()),
+        Some(second_cpu()),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let from = model(2, 80, Dtype::F32, r#"[["tp", 3]]"#);
+    let to = model(2, 80, Dtype::F32, r#"[["tp", 2]]"#);
+    for shift in 0..devices.len() {
+        let group = local::Options { depth: 2, slot_bytes: 2048 };
+        on_endpoints(local::group(3, &group).unwrap(), |endpoint| {
+            let options = ServiceOptions { timeout: PATIENCE, ..Default::default() };
+            let mut service = CopyService::new(endpoint, options);
+            let rank = service.rank();
+            let held_on = &devices[rank % devices.len()];
+            let received_on = &devices[(rank + shift) % devices.len()];
+            let refit = service.prepare(&from, &to, &PlanOptions::default()).unwrap();
+            service.add_device(held_on).unwrap();
+            let destination = service.destination_on(&refit, received_on).unwrap();
+            let sources = bind_on(held_on, &refit, &shards(&from, rank));
+            service.refit(&refit, &sources, Target::Destination(&destination)).unwrap();
+            let reading = destination.read().unwrap();
+            for (name, bytes) in shards(&to, rank) {
+                let got = reading.view(&name).unwrap().to_vec::<u8>().unwrap();
+                assert!(got == bytes, "`{name}` on PE {rank}, {shift} devices on");
+            }
+        });
+    }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use syncline_deps::Dtype;
-use syncline_reshard::transport::{Wait, shm};
+use syncline_reshard::transport::{Wait, conformance, shm};
 use syncline_reshard::{
     CopyService, Destination, Layout, PlanOptions, ServiceError, ServiceOptions, Sources, Target,
     Versions,
@@ -222,6 +222,7 @@ fn one_pe_of_another_test() {
         "refit-on-and-on" => refit_on(&scenario, 1_000_000, false),
         "refit-packed-on-and-on" => refit_on(&scenario, 1_000_000, true),
         "many" => many_refits(&scenario),
+        "conform" => conform(&scenario),
         "join-twice-as-large" => {
             let options = shm::Options { slot_bytes: 8192, ..options() };
             let wait = Wait::timeout(scenario.timeout);
@@ -387,5 +388,22 @@ fn the_file_is_private_and_gone_once_all_have_joined() {
     while is_left_behind(&all[0].name) {
         assert!(started.elapsed() < LIMIT, "both have joined, and the file is still there");
         std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn conform(scenario: &Scenario) -> String {
+    let wait = Wait::timeout(scenario.timeout);
+    let Scenario { name, rank, size, .. } = scenario;
+    let endpoint = shm::join(name, *rank, *size, &options(), &wait).unwrap();
+    match conformance::check(&endpoint, scenario.timeout) {
+        Ok(()) => "conforms".to_owned(),
+        Err(problem) => problem,
+    }
+}
+
+#[test]
+fn the_transport_between_processes_conforms() {
+    for size in [1, 2, 5] {
+        assert_eq!(run_all(&scenarios(size, "conform", LIMIT)), vec!["conforms"; size]);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use syncline_deps::Dtype;
-use syncline_reshard::transport::{Endpoint, Failure, Ticket, Transport, Wait, local};
+use syncline_reshard::transport::{Endpoint, Failure, Ticket, Transport, Wait, conformance, local};
 use syncline_reshard::{
     CopyService, DestinationError, Layout, PlanOptions, ServiceError, ServiceOptions, Sources,
     Target, Targets, Versions,
@@ -416,4 +416,20 @@ fn a_destination_too_large_for_memory_fails_all() {
     });
     let error = agreed(results);
     assert!(error.starts_with("PE 1: cannot map"), "{error}");
+}
+
+#[test]
+fn the_transport_between_threads_conforms_also_where_it_copies() {
+    for size in [1, 2, 5] {
+        for depth in [1, 3] {
+            let group = local::Options { depth, slot_bytes: 192 };
+            on_endpoints(local::group(size, &group).unwrap(), |endpoint| {
+                conformance::check(&endpoint, PATIENCE).unwrap();
+            });
+            on_endpoints(local::group(size, &group).unwrap(), |endpoint| {
+                let copying = Copying { inner: endpoint, on_send: |_, _| () };
+                conformance::check(&copying, PATIENCE).unwrap();
+            });
+        }
+    }
 }
