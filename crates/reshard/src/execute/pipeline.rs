@@ -450,7 +450,7 @@ impl<'a> Run<'a> {
                 let source = self.sources.start(piece.tensor).add(piece.tensor_offset);
                 let target = slot.as_mut_ptr().add(piece.slot_offset);
                 // The receiver reads the slot next: through the caches.
-                let change = shape.change(|| self.sources.start(piece.scales), piece.tensor_offset);
+                let change = shape.change(|| self.scales(piece.tensor), piece.tensor_offset);
                 copy::copy_box(&shape.copy, source, target, change, Store::Cached);
             }
         }
@@ -554,11 +554,16 @@ impl<'a> Run<'a> {
         // the plan writes each of its bytes once.
         unsafe {
             let source = self.sources.start(each.source).add(each.source_offset);
-            let change = shape.change(|| self.sources.start(each.scales), each.source_offset);
+            let change = shape.change(|| self.scales(each.source), each.source_offset);
             copy::copy_box(&shape.copy, source, target, change, self.store);
         }
         self.report(counter, bytes);
         Ok(Some(bytes))
+    }
+
+    /// The scales of a source tensor that is restored.
+    fn scales(&self, tensor: u32) -> *const u8 {
+        self.program.scales.get(&tensor).map_or(std::ptr::null(), |&at| self.sources.start(at))
     }
 
     /// Where a box goes in a peer's window.

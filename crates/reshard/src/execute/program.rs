@@ -28,12 +28,7 @@ pub(crate) struct Piece {
     pub tensor_offset: usize,
     /// Bytes from the start of the slot.
     pub slot_offset: usize,
-    /// Position in the source layout of the scales that it is restored with, or [`NO_SCALES`].
-    pub scales: u32,
 }
-
-/// For boxes that are not restored from blocks.
-pub(crate) const NO_SCALES: u32 = u32::MAX;
 
 /// A box from one shard straight into another.
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +43,6 @@ pub(crate) struct Move {
     pub shape: u32,
     pub source_offset: usize,
     pub target_offset: usize,
-    /// As in [`Piece`].
-    pub scales: u32,
 }
 
 /// What fits one slot.
@@ -99,6 +92,8 @@ pub(crate) struct Program {
     pub self_moves: Vec<Move>,
     /// The same transfers as `sends`, for peers whose memory this PE can write.
     pub direct_moves: Vec<Move>,
+    /// Where the scales of source tensors that are restored are, both by position in the source layout.
+    pub scales: HashMap<u32, u32>,
     /// Bytes that this PE writes or sends, by any way.
     pub bytes: u64,
 }
@@ -119,9 +114,15 @@ impl Program {
             bytes += lower.shapes[each.shape as usize].copy.target_bytes() as u64;
             if op.is_self_move() { &mut self_moves } else { &mut direct_moves }.push(each);
         }
+        let scales = plan.tensors().iter().filter_map(|tensor| match tensor.recoding {
+            Recoding::Restored { scales } => Some((tensor.from, scales)),
+            _ => None,
+        });
+        let scales = scales.collect();
         self_moves.shrink_to_fit();
         direct_moves.shrink_to_fit();
-        Ok(Self { rank, shapes: lower.shapes, sends, receives, self_moves, direct_moves, bytes })
+        let shapes = lower.shapes;
+        Ok(Self { rank, shapes, sends, receives, self_moves, direct_moves, scales, bytes })
     }
 
     /// How a piece or move with this shape is copied.
@@ -189,8 +190,7 @@ impl Lower<'_> {
             Way::Unpack => (slot, shard(tensor.dst_dtype), Recoding::Elements),
         };
         let shape = self.shape(tensor, &part.size, source, target, recoding)?;
-        let scales = scales_of(recoding);
-        Ok(Piece { tensor: position, shape, tensor_offset, slot_offset, scales })
+        Ok(Piece { tensor: position, shape, tensor_offset, slot_offset })
     }
 
     fn shard_to_shard(&mut self, op: &TransferOp) -> Result<Move, ReshardError> {
@@ -208,7 +208,6 @@ impl Lower<'_> {
             source: tensor.from,
             target: tensor.to,
             shape: self.shape(tensor, &copy.size, source, target, tensor.recoding)?,
-            scales: scales_of(tensor.recoding),
             source_offset: offset(&copy.src_start, &source_steps),
             target_offset: offset(&copy.dst_start, &target_steps),
         })
@@ -253,13 +252,6 @@ struct Memory<'a> {
     steps: &'a [usize],
     unit_bytes: u64,
     dtype: Dtype,
-}
-
-fn scales_of(recoding: Recoding) -> u32 {
-    match recoding {
-        Recoding::Restored { scales } => scales,
-        _ => NO_SCALES,
-    }
 }
 
 fn recode(

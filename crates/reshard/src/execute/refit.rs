@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::BindError;
 use super::bindings::Held;
-use super::program::{NO_SCALES, Program};
+use super::program::Program;
 use crate::error::ReshardError;
 use crate::layout::Layout;
 use crate::schedule::Schedule;
@@ -125,8 +125,8 @@ impl Refit {
         let mut targets = Shards::new(to, rank, "destination");
         for each in program.self_moves.iter().chain(&program.direct_moves) {
             sources.used[each.source as usize] = true;
-            if each.scales != NO_SCALES {
-                sources.used[each.scales as usize] = true;
+            if let Some(&scales) = program.scales.get(&each.source) {
+                sources.used[scales as usize] = true;
             }
         }
         for each in &program.self_moves {

@@ -150,9 +150,11 @@ impl TemplateBuilder<'_> {
         }
         parts.sort_by_key(|(class, _)| *class);
         let mut needs = Vec::new();
+        let mut boxes: Vec<CopyBox> = Vec::new();
         for group in parts.chunk_by(|one, next| one.0 == next.0) {
             let class = group[0].0;
-            let mut boxes: Vec<CopyBox> = group.iter().map(|(_, copy)| *copy).collect();
+            boxes.clear();
+            boxes.extend(group.iter().map(|(_, copy)| *copy));
             if boxes.len() > 1 {
                 merge_copies(&mut boxes);
             }

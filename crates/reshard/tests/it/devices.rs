@@ -9,6 +9,7 @@ use syncline_deps::{Dtype, View};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::registry::BackendProbe;
 use syncline_device::{Batch, BufferView, Command, Device, Kernel, KernelArg, LaneKind};
+use syncline_opencl::OpenClOptions;
 use syncline_reshard::convert::convert_slice;
 use syncline_reshard::transport::{Transport, local, shm};
 use syncline_reshard::{
@@ -351,9 +352,12 @@ fn tensors_in_vulkan_memory_arrive_as_the_naive_copy_says() {
 
 #[test]
 fn tensors_in_opencl_memory_arrive_as_the_naive_copy_says() {
-    let Some(device) = driven(&syncline_opencl::Probe::new()) else { return };
-    random_refits("tensors_in_opencl_memory_arrive_as_the_naive_copy_says", 8, &device);
-    converted_refits(&device);
+    for host_visible in [true, false] {
+        let options = OpenClOptions::new().host_visible(host_visible);
+        let Some(device) = driven(&syncline_opencl::Probe::with_options(options)) else { return };
+        random_refits("tensors_in_opencl_memory_arrive_as_the_naive_copy_says", 8, &device);
+        converted_refits(&device);
+    }
 }
 
 #[test]

@@ -433,3 +433,43 @@ fn the_transport_between_threads_conforms_also_where_it_copies() {
         }
     }
 }
+
+#[test]
+fn readers_never_see_half_a_refit() {
+    let (from, to) = (tp(2), tp(1));
+    for separate_lanes in [Some(false), Some(true)] {
+        let options = ServiceOptions { separate_lanes, ..options() };
+        on_threads(2, &SMALL, options, |service| {
+            let refit = service.prepare(&from, &to, &PlanOptions::default()).unwrap();
+            let destination = service.destination(&refit).unwrap();
+            let is_over = std::sync::atomic::AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let reader = || {
+                    let mut seen = 0;
+                    while !is_over.load(Ordering::Relaxed) {
+                        let reading = destination.read().unwrap();
+                        assert!(reading.version() >= seen, "versions only grow");
+                        seen = reading.version();
+                        let stamp = seen as u8;
+                        for (name, _) in refit.targets().iter() {
+                            let tensor = reading.tensor(name).unwrap();
+                            assert!(tensor.iter().all(|&byte| byte == stamp), "version {seen}");
+                        }
+                    }
+                };
+                let readers = [scope.spawn(reader), scope.spawn(reader)];
+                for version in 1..=60u8 {
+                    let held = shards(&from, service.rank());
+                    let held: Vec<(String, Vec<u8>)> = held
+                        .into_iter()
+                        .map(|(n, bytes)| (n, vec![version; bytes.len()]))
+                        .collect();
+                    let target = Target::Destination(&destination);
+                    service.refit(&refit, &bind(&refit, &held), target).unwrap();
+                }
+                is_over.store(true, Ordering::Relaxed);
+                readers.into_iter().for_each(|reader| reader.join().unwrap());
+            });
+        });
+    }
+}

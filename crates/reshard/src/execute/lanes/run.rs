@@ -17,7 +17,7 @@ use syncline_device::{
 use super::super::bindings::Held;
 use super::super::destination::PeerDestination;
 use super::super::pipeline::Run;
-use super::super::program::{Message, Move, NO_SCALES};
+use super::super::program::{Message, Move};
 use super::PipelineLanes;
 use super::boxes::{BoxMove, Memory, Moves, Side};
 use super::port::{Expected, Port};
@@ -128,11 +128,10 @@ impl<'a> LaneRun<'a> {
                 pending.copied.push_back(self.copy(&mut moves)?);
                 continue;
             }
-            let points = pending.fronts();
-            if points.is_empty() {
+            if pending.is_empty() {
                 return Ok(());
             }
-            self.wait(&points)?;
+            self.wait(&pending.fronts())?;
         }
     }
 
@@ -141,7 +140,7 @@ impl<'a> LaneRun<'a> {
         let wait = &self.run.control.wait;
         let until = wait.deadline.min(Instant::now() + SLICE);
         match wait_any(points, Deadline::at(until)) {
-            Ok(_) => {}
+            Ok(_) | Err(DeviceError::NothingToWaitFor) => {}
             Err(DeviceError::DeadlinePassed { .. }) => {}
             Err(error) => return Err(Stopped::Lane(error)),
         }
@@ -160,6 +159,7 @@ impl<'a> LaneRun<'a> {
         while let Some((_, bytes)) = pop_reached(&mut pending.unpacked, |(point, _)| point)? {
             self.run.report_received(bytes);
         }
+        // A batch of nothing has no points, and has ended.
         while let Some((points, _, _)) = pending.copied.front() {
             for point in points {
                 match point.status() {
@@ -199,7 +199,7 @@ impl<'a> LaneRun<'a> {
                     offset: piece.tensor_offset,
                 },
                 target: Side { memory: memory.clone(), offset: piece.slot_offset },
-                scales: self.scales(piece.scales, LaneKind::Pack)?,
+                scales: self.scales(piece.tensor, LaneKind::Pack)?,
             })?;
         }
         let (port, peer, bytes, tag) =
@@ -291,7 +291,7 @@ impl<'a> LaneRun<'a> {
                 placed += bytes;
                 self.peer_target(each)?
             };
-            let scales = self.scales(each.scales, kind)?;
+            let scales = self.scales(each.source, kind)?;
             // In parts no larger than a slot: what has to be put together on the way takes no more memory than that.
             for (part, source_offset, target_offset) in shape.copy.parts(slot_bytes) {
                 moves.add(BoxMove {
@@ -317,7 +317,8 @@ impl<'a> LaneRun<'a> {
     }
 
     fn scales(&self, tensor: u32, kind: LaneKind) -> Result<Option<Memory>, Stopped> {
-        (tensor != NO_SCALES).then(|| self.source(tensor, kind)).transpose()
+        let scales = self.run.program.scales.get(&tensor);
+        scales.map(|&scales| self.source(scales, kind)).transpose()
     }
 
     fn target(&self, tensor: u32, kind: LaneKind) -> Result<Memory, Stopped> {
@@ -357,9 +358,19 @@ impl Pending {
         let sent = self.sent.front().map(|(point, _)| point);
         let ready = self.ready.front().map(|(_, _, point, _)| point);
         let unpacked = self.unpacked.front().map(|(point, _)| point);
-        let copied = self.copied.front().into_iter().flat_map(|(points, _, _)| points);
-        let copied = copied.filter(|point| !point.is_reached());
-        [free, sent, ready, unpacked].into_iter().flatten().chain(copied.take(1)).cloned().collect()
+        // Of a batch on several lanes one that is not reached yet: the others are looked at then.
+        let copied = self.copied.front().and_then(|(points, _, _)| {
+            points.iter().find(|point| !point.is_reached()).or(points.last())
+        });
+        [free, sent, ready, unpacked, copied].into_iter().flatten().cloned().collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.free.is_empty()
+            && self.sent.is_empty()
+            && self.ready.is_empty()
+            && self.unpacked.is_empty()
+            && self.copied.is_empty()
     }
 }
 
