@@ -22,11 +22,11 @@ pub fn run(effort: Effort) -> Vec<Row> {
     let mut rows = Vec::new();
     let shrink = if effort == Effort::Smoke { 100 } else { 1 };
     let times = if effort == Effort::Full { 9 } else { 3 };
-    for unlike in [false, true] {
-        let small = Model { tensors: 20_000 / shrink, unlike };
+    for shapes in [Shapes::Alike, Shapes::Unlike, Shapes::Uneven] {
+        let small = Model { tensors: 20_000 / shrink, shapes };
         let (from, to) = (small.layout(&[4, 2, 2]), small.layout(&[8, 1, 2]));
         planning(&mut rows, "16 PEs", &small, (&from, &to), times, [100.0, 1_000.0]);
-        let large = Model { tensors: 2_000 / shrink, unlike };
+        let large = Model { tensors: 2_000 / shrink, shapes };
         let (from, to) = (large.layout(&[8, 4, 8]), large.layout(&[16, 1, 16]));
         planning(&mut rows, "256 PEs", &large, (&from, &to), times, [100.0, 3_000.0]);
     }
@@ -34,21 +34,41 @@ pub fn run(effort: Effort) -> Vec<Row> {
     rows
 }
 
-/// A model of many tensors, of a dozen shapes or each of its own.
+/// How many shapes a model's tensors have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shapes {
+    /// A dozen.
+    Alike,
+    /// Each its own, all divided evenly.
+    Unlike,
+    /// Each its own, and no two divided in the same proportions.
+    Uneven,
+}
+
+/// A model of many tensors.
 struct Model {
     tensors: u64,
-    unlike: bool,
+    shapes: Shapes,
 }
 
 impl Model {
     fn work(&self) -> String {
-        format!("{} tensors{}", self.tensors, if self.unlike { " of unlike shapes" } else { "" })
+        let shapes = match self.shapes {
+            Shapes::Alike => "",
+            Shapes::Unlike => " of unlike shapes",
+            Shapes::Uneven => " of unlike shapes, unevenly split",
+        };
+        format!("{} tensors{shapes}", self.tensors)
     }
 
     /// The layout over `[tp, pp, dp]`.
     fn layout(&self, sizes: &[u64; 3]) -> Layout {
         let spec = |index: u64| {
-            let width = 64 * (1 + if self.unlike { index } else { index % 6 });
+            let width = match self.shapes {
+                Shapes::Alike => 64 * (1 + index % 6),
+                Shapes::Unlike => 64 * (1 + index),
+                Shapes::Uneven => 64 * (1 + index) + 1 + index % 63,
+            };
             let part = if index.is_multiple_of(2) { "up" } else { "down" };
             TensorSpec {
                 name: format!("model.layers.{}.mlp.{}.{part}.weight", index / 12, index % 12),
@@ -84,15 +104,13 @@ fn planning(
         black_box(TransferPlan::for_rank(from, to, &options, 5).expect("the layouts fit"));
     });
     let work = |what| format!("{what}, {}, {pes}", model.work());
-    // The budget is for models; shapes that are all unlike show what sharing placements saves.
-    let budget = |row: Row, ms| if model.unlike { row } else { row.beside("budget", ms) };
     let row = Row::new(BENCH, work("one PE's part"), "ms", model.tensors, part);
-    rows.push(budget(row, part_ms));
+    rows.push(row.beside("budget", part_ms));
     let whole = milliseconds(times, || {
         black_box(TransferPlan::new(from, to, &options).expect("the layouts fit"));
     });
     let row = Row::new(BENCH, work("whole plan"), "ms", model.tensors, whole);
-    rows.push(budget(row, whole_ms));
+    rows.push(row.beside("budget", whole_ms));
 }
 
 /// Rows to columns over `pes` PEs: every PE has something for every other, of unlike sizes.

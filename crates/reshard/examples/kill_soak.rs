@@ -40,7 +40,10 @@ fn run_pe(name: &str, rank: usize) -> Result<()> {
     };
     // Half of the groups go through slots, half place directly: both are killed.
     let checksums = name.as_bytes().last().is_some_and(|digit| digit % 2 == 0);
-    let options = ServiceOptions { timeout: TIMEOUT, checksums, ..Default::default() };
+    // So do lanes and the calling thread.
+    let separate_lanes = Some(rank % 2 == 1);
+    let options =
+        ServiceOptions { timeout: TIMEOUT, checksums, separate_lanes, ..Default::default() };
     let mut service = CopyService::new(endpoint, options);
     let refit = service.prepare(&from, &to, &PlanOptions::default())?;
     let destination = service.destination(&refit)?;

@@ -3,7 +3,7 @@
 use crate::dims::{Dims, NdBox};
 
 /// Boxes per leaf of a [`BoxTree`]: scanning a few is cheaper than descending further.
-const LEAF: usize = 4;
+const LEAF: usize = 8;
 
 /// A bounding-volume tree over boxes: those that meet a given one, in O(log n + found) for tilings.
 #[derive(Clone, Debug, Default)]
@@ -64,12 +64,12 @@ impl BoxTree {
             depth -= 1;
             let at = stack[depth];
             let node = &self.nodes[at as usize];
-            if node.bounds.intersection(query).is_none() {
+            if !node.bounds.overlaps(query) {
                 continue;
             }
             if node.right == 0 {
                 for &index in &self.order[node.first as usize..node.last as usize] {
-                    if boxes[index as usize].intersection(query).is_some() {
+                    if boxes[index as usize].overlaps(query) {
                         found(index as usize);
                     }
                 }

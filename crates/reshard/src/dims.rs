@@ -153,6 +153,12 @@ impl NdBox {
         Some(both)
     }
 
+    /// Whether the two share an element.
+    pub fn overlaps(&self, other: &NdBox) -> bool {
+        (0..self.start.len())
+            .all(|dim| self.start[dim].max(other.start[dim]) < self.stop(dim).min(other.stop(dim)))
+    }
+
     /// Calls `emit` with disjoint boxes that together are `self` without `hole`.
     pub fn subtract(&self, hole: &NdBox, mut emit: impl FnMut(NdBox)) {
         let Some(hole) = self.intersection(hole) else {

@@ -140,6 +140,14 @@ pub enum ReshardError {
         /// Destination type.
         to: Dtype,
     },
+    /// Tensors in blocks that do not fit together.
+    #[error("tensor `{tensor}`: {cause}")]
+    Blocks {
+        /// The tensor.
+        tensor: String,
+        /// What does not fit, and what would.
+        cause: String,
+    },
     /// Global shapes differ.
     #[error("tensor `{tensor}` has shape {from} in the source and {to} in the destination")]
     ShapeMismatch {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::dims::{Dims, NdBox};
+use crate::dims::NdBox;
 use crate::number::Number;
 use crate::schedule::Schedule;
 use crate::transfer::{TransferOp, TransferPlan};
@@ -84,22 +84,20 @@ fn op_form<'a>(
     id: u64,
     round: Option<u32>,
 ) -> OpForm<'a> {
-    let (copy, tensor) = (plan.copy_box(op), plan.tensor(op));
-    let spans = |start: &Dims| {
-        let span = |dim: usize| {
-            let start = start[dim] + part.start[dim];
-            [Number(start), Number(start + part.size[dim])]
-        };
-        (0..start.len()).map(span).collect()
+    let tensor = plan.tensor(op);
+    let spans = |place: &NdBox| {
+        let span = |dim: usize| [Number(place.start[dim]), Number(place.stop(dim))];
+        (0..place.start.len()).map(span).collect()
     };
+    let (source, target) = plan.boxes(op, part);
     OpForm {
         id: Number(id),
         tensor: &tensor.name,
         src: op.src,
         dst: op.dst,
-        src_box: spans(&copy.src_start),
-        dst_box: spans(&copy.dst_start),
-        bytes: Number(part.volume() * tensor.wire_dtype().bytes()),
+        src_box: spans(&source),
+        dst_box: spans(&target),
+        bytes: Number(part.volume() * tensor.unit_bytes()[1]),
         round,
     }
 }

@@ -28,8 +28,8 @@ pub mod transport;
 pub use dims::{Dims, NdBox};
 pub use error::ReshardError;
 pub use execute::{
-    BindError, Destination, DestinationError, Moved, PipelineExecutor, Reading, Refit, Shards,
-    Sources, Targets, Versions,
+    BindError, Destination, DestinationError, Moved, PipelineExecutor, PipelineLanes, Reading,
+    Refit, Shards, Sources, Targets, Versions,
 };
 pub use json::write_transfers;
 pub use layout::{
@@ -39,6 +39,6 @@ pub use layout::{
 pub use schedule::{Batch, DEFAULT_SLOT_BYTES, SLOT_ALIGN, Schedule, Segment};
 pub use service::{Canceller, CopyService, Progress, ServiceError, ServiceOptions, Target};
 pub use transfer::{
-    Conversions, CopyBox, PairTraffic, PlanOptions, PlanTensor, Run, Runs, Side, Traffic,
-    TransferOp, TransferPlan,
+    BlockScales, Conversions, CopyBox, PairTraffic, PlanOptions, PlanTensor, Recoding, Run, Runs,
+    Side, Traffic, TransferOp, TransferPlan,
 };

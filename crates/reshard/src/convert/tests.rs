@@ -189,17 +189,90 @@ fn what_cannot_be_converted_is_refused() {
 }
 
 /// The scale and elements of a block, from the definition, in `f64`.
-fn quantise_slowly(block: &[f32], to: Dtype, all: &[f64]) -> (u8, Vec<Option<u32>>) {
-    let largest =
-        block.iter().filter(|x| x.is_finite()).fold(0f64, |m, x| m.max(f64::from(x.abs())));
+fn quantise_slowly(block: &[f64], to: Dtype, all: &[f64]) -> (u8, Vec<Option<u32>>) {
+    let largest = block.iter().filter(|x| x.is_finite()).fold(0f64, |m, x| m.max(x.abs()));
     let mut exponent = -127;
     let top = if to == Dtype::F8E4M3 { 8 } else { 15 };
     while largest > 0.0 && exponent < 127 && 2f64.powi(exponent + 1 + top) <= largest {
         exponent += 1;
     }
     let scale = 2f64.powi(exponent);
-    let elements = block.iter().map(|&x| nearest(to, all, f64::from(x) / scale)).collect();
+    let elements = block.iter().map(|&x| nearest(to, all, x / scale)).collect();
     ((exponent + 127) as u8, elements)
+}
+
+/// Quantises blocks of `from` and restores them, and compares every element with the slow way.
+fn check_blocks(from: Dtype, to: Dtype, all: &[f64], raws: &[u32]) {
+    let source_bytes = from.bytes() as usize;
+    let source: Vec<u8> =
+        raws.iter().flat_map(|raw| raw.to_le_bytes()[..source_bytes].to_vec()).collect();
+    let (mut elements, mut scales) = (vec![0; raws.len()], vec![0; raws.len() / mx::BLOCK]);
+    mx::quantise(from, &source, to, &mut elements, &mut scales).unwrap();
+    let mut back = vec![0; source.len()];
+    mx::dequantise(to, &elements, &scales, from, &mut back).unwrap();
+    // Only the formats that are tested come back here; all their magnitudes are in a list but those of f32.
+    let wide = if from == Dtype::F32 { Vec::new() } else { magnitudes(from) };
+    for (block, raws) in raws.chunks_exact(mx::BLOCK).enumerate() {
+        let values: Vec<f64> = raws.iter().map(|&raw| value(from, raw)).collect();
+        let (scale, expected) = quantise_slowly(&values, to, all);
+        assert_eq!(scales[block], scale, "{from} {raws:x?}");
+        for (at, expected) in expected.into_iter().enumerate() {
+            let at = block * mx::BLOCK + at;
+            let mut word = [0; 4];
+            word[..source_bytes].copy_from_slice(&back[at * source_bytes..][..source_bytes]);
+            let restored = u32::from_le_bytes(word);
+            let Some(expected) = expected else {
+                assert!(value(to, u32::from(elements[at])).is_nan());
+                assert!(value(from, restored).is_nan(), "{from} {restored:#x}");
+                continue;
+            };
+            assert_eq!(u32::from(elements[at]), expected, "{from} to {to}: {raws:x?}");
+            let exact = value(to, expected) * 2f64.powi(i32::from(scale) - 127);
+            if from == Dtype::F32 {
+                let restored = f32::from_bits(restored);
+                assert_eq!(restored.to_bits(), (exact as f32).to_bits(), "{exact}");
+            } else {
+                assert_eq!(Some(restored), nearest(from, &wide, exact), "{exact} to {from}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_pattern_of_the_small_formats_is_quantised_in_blocks_and_comes_back() {
+    for from in [Dtype::F16, Dtype::BF16] {
+        for to in [Dtype::F8E4M3, Dtype::F8E5M2] {
+            let all = magnitudes(to);
+            // In order, so that blocks hold values of one size; and shuffled, so that the largest rules over all.
+            let mut raws: Vec<u32> = (0..1 << 16).collect();
+            check_blocks(from, to, &all, &raws);
+            Rng::new(5).shuffle(&mut raws);
+            check_blocks(from, to, &all, &raws);
+        }
+    }
+}
+
+#[test]
+fn sampled_f32_is_quantised_in_blocks_and_comes_back() {
+    for to in [Dtype::F8E4M3, Dtype::F8E5M2] {
+        let all = magnitudes(to);
+        // One of every 16,384 patterns, from a place that differs by run of 32.
+        let raws: Vec<u32> =
+            (0..1u32 << 18).map(|at| (at << 14) | (at.reverse_bits() >> 18)).collect();
+        check_blocks(Dtype::F32, to, &all, &raws);
+        for_seeds("sampled_f32_is_quantised_in_blocks_and_comes_back", 20, |rng| {
+            let spread = rng.below(40) as u32;
+            let base = rng.below(200) as u32;
+            // Exponents near each other: what blocks of real weights look like.
+            let near = |rng: &mut Rng| {
+                let bits = rng.next_u64() as u32;
+                let exponent = base + (bits >> 8 & 0xff) % (spread + 1);
+                bits & 0x807f_ffff | exponent << 23
+            };
+            let raws: Vec<u32> = (0..64 * mx::BLOCK).map(|_| near(rng)).collect();
+            check_blocks(Dtype::F32, to, &all, &raws);
+        });
+    }
 }
 
 #[test]
@@ -219,7 +292,8 @@ fn blocks_are_scaled_as_defined_and_come_back() {
             let source: Vec<u8> = block.iter().flat_map(|x| x.to_le_bytes()).collect();
             let (mut elements, mut scales) = ([0; mx::BLOCK], [0; 1]);
             mx::quantise(Dtype::F32, &source, to, &mut elements, &mut scales).unwrap();
-            let (scale, expected) = quantise_slowly(&block, to, &all);
+            let values: Vec<f64> = block.iter().map(|&x| f64::from(x)).collect();
+            let (scale, expected) = quantise_slowly(&values, to, &all);
             assert_eq!(scales[0], scale, "{block:?}");
             let mut back = [0; mx::BLOCK * 4];
             mx::dequantise(to, &elements, &scales, Dtype::F32, &mut back).unwrap();

@@ -59,20 +59,14 @@ fn has_avx2() -> bool {
 /// # Safety
 /// As [`copy_run`], with at least 64 bytes.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
 unsafe fn copy_streaming(source: *const u8, target: *mut u8, bytes: usize) {
     let head = target.align_offset(LINE).min(bytes);
-    // SAFETY: `head` bytes lie within the run on both sides.
-    unsafe { std::ptr::copy_nonoverlapping(source, target, head) };
     let lines = (bytes - head) / LINE;
-    for line in 0..lines {
-        let at = head + line * LINE;
-        // SAFETY: the line ends within the run; the target's address is a multiple of 64 after `head`.
-        unsafe { copy_line(source.add(at), target.add(at)) };
-    }
     let done = head + lines * LINE;
-    // SAFETY: the rest of the run, less than a line.
+    // SAFETY: the three parts make up the run; the target's address is a multiple of 64 after `head`.
     unsafe {
+        std::ptr::copy_nonoverlapping(source, target, head);
+        Lines::of_this_machine().copy(source.add(head), target.add(head), lines);
         std::ptr::copy_nonoverlapping(source.add(done), target.add(done), bytes - done);
     };
 }
@@ -93,44 +87,101 @@ pub(super) fn has_whole_lines(shape: &CopyShape, target: *mut u8) -> bool {
 /// As [`copy_box`](super::copy_box), where [`has_whole_lines`] is true.
 pub(super) unsafe fn copy_lines(shape: &CopyShape, source: *const u8, target: *mut u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the caller's promise is passed on, which includes that the processor has AVX2.
-    unsafe {
-        copy_lines_avx2(shape, source, target);
+    {
+        let (each, lines) = (Lines::of_this_machine(), shape.target_run_bytes / LINE);
+        shape.for_each_run(|from, to| {
+            // SAFETY: runs lie within what the caller vouches for; their targets are aligned to whole lines.
+            unsafe { each.copy(source.add(from), target.add(to), lines) };
+        });
     }
     #[cfg(not(target_arch = "x86_64"))]
     unreachable!("there are no whole lines here: {shape:?} {source:?} {target:?}");
 }
 
-/// # Safety
-/// As [`copy_lines`].
+/// How lines are stored past the caches.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-unsafe fn copy_lines_avx2(shape: &CopyShape, source: *const u8, target: *mut u8) {
-    let lines = shape.target_run_bytes / LINE;
-    shape.for_each_run(|from, to| {
-        for line in 0..lines {
-            // SAFETY: the line lies within a run, and runs within what the caller vouches for; the target
-            // is aligned to whole lines.
-            unsafe {
-                copy_line(source.add(from + line * LINE), target.add(to + line * LINE));
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lines {
+    /// Half a line at a time.
+    Avx2,
+    /// A whole line at a time: it never waits for its other half.
+    Avx512,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Lines {
+    /// The widest that the processor has; [`has_avx2`] is true.
+    #[inline]
+    fn of_this_machine() -> Self {
+        match std::is_x86_feature_detected!("avx512f") {
+            true => Lines::Avx512,
+            false => Lines::Avx2,
+        }
+    }
+
+    /// # Safety
+    /// `source` must be readable and `target` writable for that many lines, `target` aligned to one, and the processor
+    /// have what `self` says.
+    #[inline]
+    pub(super) unsafe fn copy(self, source: *const u8, target: *mut u8, lines: usize) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe {
+            match self {
+                Lines::Avx2 => copy_avx2(source, target, lines),
+                Lines::Avx512 => copy_avx512(source, target, lines),
             }
         }
-    });
+    }
 }
 
 /// # Safety
-/// `source` must be readable and `target` writable for a line, and `target` aligned to one.
+/// As [`Lines::copy`], with AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-#[inline]
-unsafe fn copy_line(source: *const u8, target: *mut u8) {
+unsafe fn copy_avx2(source: *const u8, target: *mut u8, lines: usize) {
     use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_stream_si256};
 
-    // SAFETY: the caller's promise.
+    for line in 0..lines {
+        // SAFETY: the line lies within what the caller vouches for.
+        unsafe {
+            let from = source.add(line * LINE).cast::<__m256i>();
+            let to = target.add(line * LINE).cast::<__m256i>();
+            let (low, high) = (_mm256_loadu_si256(from), _mm256_loadu_si256(from.add(1)));
+            _mm256_stream_si256(to, low);
+            _mm256_stream_si256(to.add(1), high);
+        }
+    }
+}
+
+/// Written out, because the oldest compiler that this crate builds with has no intrinsics for it.
+///
+/// # Safety
+/// As [`Lines::copy`], with AVX-512.
+#[cfg(target_arch = "x86_64")]
+unsafe fn copy_avx512(source: *const u8, target: *mut u8, lines: usize) {
+    if lines == 0 {
+        return;
+    }
+    // SAFETY: the loop reads and writes the lines that the caller vouches for and nothing else. `vzeroupper` changes the
+    // upper parts of all sixteen registers, each of which is declared.
     unsafe {
-        let (from, to) = (source.cast::<__m256i>(), target.cast::<__m256i>());
-        let (low, high) = (_mm256_loadu_si256(from), _mm256_loadu_si256(from.add(1)));
-        _mm256_stream_si256(to, low);
-        _mm256_stream_si256(to.add(1), high);
+        std::arch::asm!(
+            "2:",
+            "vmovdqu64 zmm0, [{source}]",
+            "vmovntdq [{target}], zmm0",
+            "add {source}, 64",
+            "add {target}, 64",
+            "dec {lines}",
+            "jnz 2b",
+            "vzeroupper",
+            source = inout(reg) source => _,
+            target = inout(reg) target => _,
+            lines = inout(reg) lines => _,
+            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+            out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+            out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+            out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+            options(nostack),
+        );
     }
 }

@@ -68,7 +68,13 @@ fn any_box_equals_the_elementwise_copy() {
         let store = *rng.pick(&[Store::Cached, Store::Streaming]);
         // SAFETY: the spans lie within the two vectors, which are apart.
         unsafe {
-            copy_box(&shape, source.as_ptr(), target.as_mut_ptr(), convert.then_some(one), store);
+            copy_box(
+                &shape,
+                source.as_ptr(),
+                target.as_mut_ptr(),
+                if convert { Change::Each(one) } else { Change::Nothing },
+                store,
+            );
         }
         fence();
         assert!(target == expected, "{extents:?} of {source_shape:?} to {target_shape:?}");
@@ -82,4 +88,61 @@ fn a_whole_tensor_is_one_run() {
     let rows = CopyShape::new(&[4, 8, 2], &[64, 8, 2], &[32, 4, 2], 2, 2);
     assert_eq!(rows.loops.len(), 1, "rows of one step merge: {rows:?}");
     assert_eq!((rows.runs(), rows.source_run_bytes), (32, 4));
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn lines_are_copied_alike_by_whatever_the_processor_has() {
+    use super::stream::Lines;
+
+    let mut all = Vec::new();
+    if std::is_x86_feature_detected!("avx2") {
+        all.push(Lines::Avx2);
+    }
+    if std::is_x86_feature_detected!("avx512f") {
+        all.push(Lines::Avx512);
+    }
+    let source: Vec<u8> = (0..8 * 64 + 5).map(|at| (at * 7) as u8).collect();
+    for lines in all {
+        for count in 0..8 {
+            let mut target = vec![0xee; 10 * 64];
+            let start = target.as_ptr().align_offset(64);
+            // SAFETY: at most eight lines from byte 5 of the source, to an aligned place with room for nine.
+            unsafe { lines.copy(source.as_ptr().add(5), target.as_mut_ptr().add(start), count) };
+            fence();
+            let (copied, rest) = target[start..].split_at(count * 64);
+            assert_eq!(copied, &source[5..][..count * 64], "{count} by {lines:?}");
+            assert!(rest.iter().all(|byte| *byte == 0xee));
+        }
+    }
+}
+
+#[test]
+fn parts_of_a_copy_make_up_the_whole() {
+    for_seeds("parts_of_a_copy_make_up_the_whole", 100, |rng| {
+        let dims = rng.below(4);
+        let extents: Vec<usize> = (0..dims).map(|_| rng.below(9) + 1).collect();
+        let pad = |rng: &mut syncline_testing::Rng| -> Vec<usize> {
+            extents.iter().map(|extent| extent + rng.below(3)).collect()
+        };
+        let (source_shape, target_shape) = (pad(rng), pad(rng));
+        let whole =
+            CopyShape::new(&extents, &steps(&source_shape, 4), &steps(&target_shape, 2), 4, 2);
+        let bytes_max = rng.below(60) + 2;
+        let mut runs = Vec::new();
+        for (part, source, target) in whole.parts(bytes_max) {
+            assert!(part.target_bytes() <= bytes_max && part.target_bytes() > 0);
+            part.for_each_run(|from, to| {
+                let elements = 0..part.run_elements;
+                runs.extend(elements.map(|at| (source + from + at * 4, target + to + at * 2)));
+            });
+        }
+        let mut expected = Vec::new();
+        whole.for_each_run(|from, to| {
+            expected.extend((0..whole.run_elements).map(|at| (from + at * 4, to + at * 2)));
+        });
+        runs.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(runs, expected);
+    });
 }

@@ -6,12 +6,16 @@
 //! fails leaves the old values. With [`Versions::One`] it takes half the memory, cannot be read during
 //! a refit, and after one that failed half-way refuses to be read until the next has succeeded.
 
+use std::any::Any;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
+use syncline_device::{BufferView, Device, Lane};
+
+use super::device_memory::DeviceMemory;
 use super::place::Place;
 use super::{Refit, Shards};
-use crate::transport::{Failure, Phase, Region, Ticket, Transport, Wait, Window};
+use crate::transport::{Failure, Phase, Region, Ticket, Transport, Wait, Window, WindowId};
 
 /// How many copies of its tensors a destination has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,6 +65,8 @@ pub struct Destination {
 enum Memory {
     Window(Window),
     Private(Region),
+    /// On a device; peers in the same process write it by the id under which it is offered.
+    Device(Arc<DeviceMemory>, Option<WindowId>),
 }
 
 impl Memory {
@@ -68,6 +74,7 @@ impl Memory {
         match self {
             Memory::Window(window) => window.start(),
             Memory::Private(region) => region.start(),
+            Memory::Device(..) => std::ptr::null_mut(),
         }
     }
 }
@@ -130,6 +137,34 @@ impl Destination {
         Ok(destination)
     }
 
+    /// Memory on `device` for what `refit` leaves on this PE; peers in the same process write it directly, by `lane` where
+    /// their own lanes cannot.
+    pub(crate) fn on_device(
+        transport: &dyn Transport,
+        refit: &Refit,
+        versions: Versions,
+        device: &Arc<dyn Device>,
+        lane: &Arc<dyn Lane>,
+    ) -> Result<Self, Failure> {
+        let count = if versions == Versions::Two { 2 } else { 1 };
+        let memory = DeviceMemory::new(refit.targets().sizes(), count, device, lane);
+        let memory = memory.map(Arc::new).map_err(|error| {
+            let message = format!("no destination on {}: {error}", device.spec());
+            Failure::Local { rank: transport.rank(), message }
+        })?;
+        let offer = transport.offer(memory.clone());
+        Ok(Self {
+            shards: refit.targets().clone(),
+            memory: Memory::Device(memory, offer),
+            rank: transport.rank(),
+            tensors: Vec::new(),
+            bases: vec![0; count],
+            fingerprint: refit.fingerprint(),
+            state: Mutex::default(),
+            released: Condvar::new(),
+        })
+    }
+
     /// Where the tensors lie, for peers to read; they see it after the barrier that starts a refit.
     fn write_directory(&self) {
         for (at, &(start, bytes)) in self.tensors.iter().enumerate() {
@@ -156,6 +191,7 @@ impl Destination {
         match &self.memory {
             Memory::Window(window) => window.bytes(),
             Memory::Private(region) => region.bytes(),
+            Memory::Device(memory, _) => memory.bytes() as usize,
         }
     }
 
@@ -209,10 +245,15 @@ pub(crate) struct Writing<'a> {
 
 impl Writing<'_> {
     /// What peers need in order to write it directly.
-    pub fn ticket(&self) -> Option<(crate::transport::WindowId, [u64; 2])> {
-        let Memory::Window(window) = &self.destination.memory else { return None };
-        let count = self.destination.tensors.len() as u64;
-        Some((window.id(), [count, self.destination.bases[self.index] as u64]))
+    pub fn ticket(&self) -> Option<(WindowId, [u64; 2])> {
+        match &self.destination.memory {
+            Memory::Window(window) => {
+                let count = self.destination.tensors.len() as u64;
+                Some((window.id(), [count, self.destination.bases[self.index] as u64]))
+            }
+            Memory::Private(_) => None,
+            Memory::Device(_, offer) => offer.map(|id| (id, [0, self.index as u64])),
+        }
     }
 
     /// From here on the old values of this version may be gone.
@@ -227,6 +268,9 @@ impl Writing<'_> {
 
     /// Where this PE itself writes.
     pub fn place(&self) -> Place<'_> {
+        if let Memory::Device(memory, _) = &self.destination.memory {
+            return Place::Views(memory.version(self.index));
+        }
         let start = self.destination.memory.start();
         // SAFETY: the version lies within the memory.
         let base = unsafe { start.add(self.destination.bases[self.index]) };
@@ -264,9 +308,20 @@ impl Reading<'_> {
         self.version
     }
 
-    /// This PE's shard of tensor `name`, if it holds any of it.
+    /// This PE's shard of tensor `name` on the device that the destination was made on, if it holds any of it.
+    ///
+    /// Work that reads it may go on after this reading is dropped: the refit that writes it next waits for it.
+    pub fn view(&self, name: &str) -> Option<&BufferView> {
+        let Memory::Device(memory, _) = &self.destination.memory else { return None };
+        memory.version(self.index)[self.destination.shards.position(name)?].as_ref()
+    }
+
+    /// This PE's shard of tensor `name`, if it holds any of it; in memory of a device, [`view`](Self::view) has it.
     pub fn tensor(&self, name: &str) -> Option<&[u8]> {
         let position = self.destination.shards.position(name)?;
+        if let Memory::Device(..) = &self.destination.memory {
+            return None;
+        }
         let (start, bytes) = self.destination.tensors[position];
         if bytes == 0 {
             return None;
@@ -287,9 +342,36 @@ impl Drop for Reading<'_> {
     }
 }
 
+/// A peer's destination that this PE writes.
+#[derive(Debug)]
+pub(crate) enum PeerDestination {
+    /// In memory that both processes see.
+    Window(PeerWindow),
+    /// On a device of this process.
+    Offered(Offer),
+}
+
+/// What a peer in the same process offered.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    memory: Arc<DeviceMemory>,
+    version: usize,
+}
+
+impl Offer {
+    pub fn view(&self, tensor: u32) -> Option<&BufferView> {
+        self.memory.version(self.version).get(tensor as usize)?.as_ref()
+    }
+
+    /// A lane of the device that it is on.
+    pub fn lane(&self) -> &Arc<dyn Lane> {
+        self.memory.lane()
+    }
+}
+
 /// A peer's destination, as its window shows it.
 #[derive(Debug)]
-pub(crate) struct PeerDestination {
+pub(crate) struct PeerWindow {
     window: Window,
     entries: usize,
     base: usize,
@@ -298,9 +380,24 @@ pub(crate) struct PeerDestination {
 impl PeerDestination {
     /// The destination that `peer` announced for this refit, if this PE can write it.
     pub fn open(transport: &dyn Transport, peer: usize) -> Result<Option<Self>, Failure> {
-        let Ticket { window: Some((id, [entries, base])), .. } = transport.ticket(peer) else {
+        let Ticket { window: Some((id, numbers)), .. } = transport.ticket(peer) else {
             return Ok(None);
         };
+        if let Some(offer) = transport.offered(peer, id) {
+            let Ok(memory) = offer.downcast::<DeviceMemory>() else { return Ok(None) };
+            return Ok(Some(Self::Offered(Offer { memory, version: numbers[1] as usize })));
+        }
+        Ok(PeerWindow::open(transport, peer, id, numbers)?.map(Self::Window))
+    }
+}
+
+impl PeerWindow {
+    fn open(
+        transport: &dyn Transport,
+        peer: usize,
+        id: WindowId,
+        [entries, base]: [u64; 2],
+    ) -> Result<Option<Self>, Failure> {
         let Some(window) = transport.peer_window(peer, id)? else { return Ok(None) };
         let (entries, base) = (entries as usize, base as usize);
         let fits = entries.checked_mul(ENTRY_BYTES).is_some_and(|bytes| bytes <= base)
@@ -310,6 +407,11 @@ impl PeerDestination {
             return Err(Failure::Local { rank: transport.rank(), message });
         }
         Ok(Some(Self { window, entries, base }))
+    }
+
+    /// Keeps the window mapped.
+    pub fn keep(&self) -> Arc<dyn Any + Send + Sync> {
+        Arc::new(self.window.clone())
     }
 
     /// The first byte of `bytes` at `offset` in the peer's shard of `tensor`.

@@ -5,6 +5,8 @@
 
 mod bindings;
 mod destination;
+mod device_memory;
+mod lanes;
 mod pipeline;
 mod place;
 mod program;
@@ -12,6 +14,7 @@ mod refit;
 
 pub use bindings::{BindError, Sources, Targets};
 pub use destination::{Destination, DestinationError, Reading, Versions};
+pub use lanes::PipelineLanes;
 pub(crate) use pipeline::{Control, Part, Verify};
 pub use pipeline::{Moved, PipelineExecutor};
 pub(crate) use place::Place;

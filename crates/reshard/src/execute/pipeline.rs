@@ -2,31 +2,35 @@
 //!
 //! Three cursors walk a program independently: the packer fills slots and sends them, the unpacker
 //! empties the peers' slots, the copier does what needs no slot: self moves, and moves into peers'
-//! memory. A cursor that cannot go on says so, and whoever drives it turns to another or sleeps. With
-//! [`Lanes::Separate`] each has a thread of its own; with [`Lanes::Shared`] the calling thread drives
-//! all three, which is the faster way where PEs outnumber cores.
+//! memory. A cursor that cannot go on says so, and whoever drives it turns to another or sleeps. Where tensors
+//! are on devices, or where there are cores enough, the three run on lanes of the device layer ([`PipelineLanes`]);
+//! otherwise the calling thread drives all three, which is the faster way where PEs outnumber cores.
 //!
 //! No schedule can stall: take the earliest round of which a message is missing. Its sender's slots
 //! hold nothing but messages of earlier rounds, which are all taken, and its receiver has taken
 //! everything before; so the one can send it and the other is waiting for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use super::destination::PeerDestination;
+use syncline_device::Lane;
+
+use super::destination::{PeerDestination, PeerWindow};
+use super::lanes::{LaneRun, PipelineLanes};
 use super::place::Place;
 use super::program::{Message, Move, Program};
 use super::{BindError, Refit, Sources, Targets};
 use crate::copy::{self, Store};
 use crate::transport::{Failure, Header, Phase, Transport, Wait};
 
-/// Who drives the pipeline.
+/// Who drives the pipeline, where every tensor is in memory of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Lanes {
-    /// Separate where this host has three cores for every PE, shared otherwise.
+pub(crate) enum Driver {
+    /// Lanes where this host has three cores for every PE, the caller otherwise.
     #[default]
     Auto,
-    Shared,
-    Separate,
+    Caller,
+    Lanes,
 }
 
 /// Whether messages carry checksums.
@@ -72,12 +76,23 @@ pub struct Moved {
 #[derive(Clone, Copy)]
 pub struct PipelineExecutor<'t> {
     transport: &'t dyn Transport,
-    lanes: Lanes,
+    driver: Driver,
+    lanes: LanesOf<'t>,
+}
+
+/// Where an executor has its lanes from.
+#[derive(Clone, Copy)]
+enum LanesOf<'t> {
+    /// Opened for each run that needs them.
+    Itself,
+    Given(&'t PipelineLanes),
+    /// Opened when first needed, and kept.
+    Kept(&'t OnceLock<PipelineLanes>),
 }
 
 impl std::fmt::Debug for PipelineExecutor<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "PipelineExecutor(PE {}, {:?} lanes)", self.transport.rank(), self.lanes)
+        write!(f, "PipelineExecutor(PE {}, driven by {:?})", self.transport.rank(), self.driver)
     }
 }
 
@@ -93,21 +108,31 @@ enum Step {
 impl<'t> PipelineExecutor<'t> {
     /// An executor on this PE's endpoint.
     pub fn new(transport: &'t dyn Transport) -> Self {
-        Self { transport, lanes: Lanes::Auto }
+        Self { transport, driver: Driver::Auto, lanes: LanesOf::Itself }
     }
 
-    /// The same with a thread each for packing, unpacking and copying, or with none of them.
+    /// The same with lanes for packing, sending, unpacking and copying, or with the calling thread doing all of it.
     ///
-    /// Without this, the number of cores decides.
+    /// Without this, the number of cores decides. What is in memory of a device always goes by lanes.
     pub fn separate_lanes(self, separate: bool) -> Self {
-        Self { lanes: if separate { Lanes::Separate } else { Lanes::Shared }, ..self }
+        Self { driver: if separate { Driver::Lanes } else { Driver::Caller }, ..self }
     }
 
-    fn has_separate_lanes(&self) -> bool {
-        match self.lanes {
-            Lanes::Separate => true,
-            Lanes::Shared => false,
-            Lanes::Auto => {
+    /// The same with these lanes, where it needs any; otherwise it opens lanes of the host for itself.
+    pub fn on(self, lanes: &'t PipelineLanes) -> Self {
+        Self { lanes: LanesOf::Given(lanes), ..self }
+    }
+
+    /// The same with lanes that are opened when they are first needed.
+    pub(crate) fn keeping(self, lanes: &'t OnceLock<PipelineLanes>) -> Self {
+        Self { lanes: LanesOf::Kept(lanes), ..self }
+    }
+
+    fn wants_lanes(&self) -> bool {
+        match self.driver {
+            Driver::Lanes => true,
+            Driver::Caller => false,
+            Driver::Auto => {
                 let cores = std::thread::available_parallelism().map_or(1, usize::from);
                 cores >= 3 * self.transport.shape().size
             }
@@ -167,16 +192,21 @@ impl<'t> PipelineExecutor<'t> {
         part: Part,
     ) -> Result<Moved, Failure> {
         let run = Run::new(self.transport, refit.program(), sources, place, control, part)?;
-        let (mut packer, mut unpacker, mut copier) = (run.packer(), run.unpacker(), run.copier());
-        if self.has_separate_lanes() {
-            std::thread::scope(|scope| {
-                let pack = scope.spawn(|| run.drive(&mut |run| run.pack(&mut packer)));
-                let unpack = scope.spawn(|| run.drive(&mut |run| run.unpack(&mut unpacker)));
-                let copied = run.drive(&mut |run| run.copy(&mut copier));
-                let joined = [copied, join(pack), join(unpack)];
-                joined.into_iter().collect::<Result<(), Failure>>()
-            })?;
+        if run.needs_lanes() || self.wants_lanes() {
+            match self.lanes {
+                LanesOf::Given(lanes) => LaneRun::run(&run, lanes)?,
+                LanesOf::Itself => LaneRun::run(&run, &self.open_lanes()?)?,
+                LanesOf::Kept(kept) => {
+                    if kept.get().is_none() {
+                        // Somebody else may have been faster; one of the two is as good as the other.
+                        let _ = kept.set(self.open_lanes()?);
+                    }
+                    LaneRun::run(&run, kept.get().expect("set above"))?
+                }
+            }
         } else {
+            let (mut packer, mut unpacker, mut copier) =
+                (run.packer(), run.unpacker(), run.copier());
             run.drive(&mut |run| {
                 let unpacked = run.unpack(&mut unpacker)?;
                 let packed = run.pack(&mut packer)?;
@@ -191,26 +221,28 @@ impl<'t> PipelineExecutor<'t> {
         }
         Ok(run.moved())
     }
-}
 
-/// A panic on a lane goes on as it would have on the caller's thread.
-fn join(lane: std::thread::ScopedJoinHandle<'_, Result<(), Failure>>) -> Result<(), Failure> {
-    lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    fn open_lanes(&self) -> Result<PipelineLanes, Failure> {
+        PipelineLanes::new().map_err(|error| {
+            let message = format!("no lanes for a refit: {error}");
+            self.transport.fail(Failure::Local { rank: self.transport.rank(), message })
+        })
+    }
 }
 
 /// One refit under way on one PE.
-struct Run<'a> {
-    transport: &'a dyn Transport,
-    program: &'a Program,
-    sources: &'a Sources<'a>,
-    place: Place<'a>,
-    control: &'a Control<'a>,
+pub(super) struct Run<'a> {
+    pub(super) transport: &'a dyn Transport,
+    pub(super) program: &'a Program,
+    pub(super) sources: &'a Sources<'a>,
+    pub(super) place: Place<'a>,
+    pub(super) control: &'a Control<'a>,
     /// The peers' destinations that this PE writes directly, by rank.
     peers: Vec<Option<PeerDestination>>,
     /// Whether the peers that share memory with this PE write its destination directly.
     is_written_directly: bool,
     part: Part,
-    store: Store,
+    pub(super) store: Store,
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
     placed_bytes: AtomicU64,
@@ -220,6 +252,9 @@ struct Run<'a> {
 
 /// Refits of fewer bytes than this stay in the caches.
 const STREAM_FROM_BYTES: u64 = 8 << 20;
+
+/// Between two looks at the clock and at the group: small tensors are copied faster than either.
+const COPY_STEP_BYTES: u64 = 256 << 10;
 
 type Messages<'a> = std::iter::Peekable<std::slice::Iter<'a, Message>>;
 
@@ -268,13 +303,67 @@ impl<'a> Run<'a> {
         })
     }
 
-    fn peer(&self, rank: u32) -> Option<&PeerDestination> {
+    pub(super) fn peer(&self, rank: u32) -> Option<&PeerDestination> {
         self.peers.get(rank as usize).and_then(Option::as_ref)
     }
 
     /// Whether `rank` writes this PE's destination itself.
     fn is_placed_by(&self, rank: u32) -> bool {
         self.is_written_directly && self.transport.shares_memory(rank as usize)
+    }
+
+    /// Whether anything that this PE reads or writes is in memory of a device.
+    fn needs_lanes(&self) -> bool {
+        self.sources.has_views() || self.place.has_views() || self.offers().next().is_some()
+    }
+
+    fn offers(&self) -> impl Iterator<Item = &Arc<dyn Lane>> {
+        self.peers.iter().flatten().filter_map(|peer| match peer {
+            PeerDestination::Offered(offer) => Some(offer.lane()),
+            PeerDestination::Window(_) => None,
+        })
+    }
+
+    /// The lanes of peers that this PE may give work.
+    pub(super) fn offered_lanes(&self) -> Vec<Arc<dyn Lane>> {
+        self.offers().cloned().collect()
+    }
+
+    /// The messages that this PE sends through slots.
+    pub(super) fn sends(&self) -> Vec<&'a Message> {
+        let sends = self.packer();
+        sends.filter(|message| self.peer(message.peer).is_none()).collect()
+    }
+
+    /// The messages that this PE receives through slots.
+    pub(super) fn receives(&self) -> Vec<&'a Message> {
+        let receives = self.unpacker();
+        receives.filter(|message| !self.is_placed_by(message.peer)).collect()
+    }
+
+    /// The boxes that need no slot.
+    pub(super) fn moves(&self) -> impl Iterator<Item = &'a Move> {
+        let rank = self.program.rank;
+        self.copier().filter(move |each| each.peer == rank || self.peer(each.peer).is_some())
+    }
+
+    pub(super) fn has_checksums(&self) -> bool {
+        self.control.verify == Verify::Checksums
+    }
+
+    pub(super) fn report_sent(&self, bytes: u64) {
+        self.report(&self.sent_bytes, bytes);
+        self.messages.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn report_received(&self, bytes: u64) {
+        self.report(&self.received_bytes, bytes);
+        self.messages.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn report_copied(&self, placed: u64, kept: u64) {
+        self.report(&self.placed_bytes, placed);
+        self.report(&self.kept_bytes, kept);
     }
 
     fn packer(&self) -> Messages<'a> {
@@ -341,8 +430,7 @@ impl<'a> Run<'a> {
         if !sent {
             return Ok(Step::Blocked(peer));
         }
-        self.report(&self.sent_bytes, message.bytes as u64);
-        self.messages.fetch_add(1, Ordering::Relaxed);
+        self.report_sent(message.bytes as u64);
         messages.next();
         Ok(Step::Went)
     }
@@ -362,7 +450,8 @@ impl<'a> Run<'a> {
                 let source = self.sources.start(piece.tensor).add(piece.tensor_offset);
                 let target = slot.as_mut_ptr().add(piece.slot_offset);
                 // The receiver reads the slot next: through the caches.
-                copy::copy_box(&shape.copy, source, target, shape.convert, Store::Cached);
+                let change = shape.change(|| self.scales(piece.tensor), piece.tensor_offset);
+                copy::copy_box(&shape.copy, source, target, change, Store::Cached);
             }
         }
     }
@@ -380,8 +469,7 @@ impl<'a> Run<'a> {
         if !taken {
             return Ok(Step::Blocked(peer));
         }
-        self.report(&self.received_bytes, message.bytes as u64);
-        self.messages.fetch_add(1, Ordering::Relaxed);
+        self.report_received(message.bytes as u64);
         messages.next();
         Ok(Step::Went)
     }
@@ -426,17 +514,30 @@ impl<'a> Run<'a> {
             unsafe {
                 let source = slot.as_ptr().add(piece.slot_offset);
                 let target = self.place.start(piece.tensor).add(piece.tensor_offset);
-                copy::copy_box(&shape.copy, source, target, shape.convert, self.store);
+                let change = shape.change(std::ptr::null, 0);
+                copy::copy_box(&shape.copy, source, target, change, self.store);
             }
         }
     }
 
-    /// Copies the next box that needs no slot.
+    /// Copies the next boxes that need no slot, a good many small ones or one large.
     fn copy(&self, moves: &mut impl Iterator<Item = &'a Move>) -> Result<Step, Failure> {
+        let mut copied = 0;
+        while copied < COPY_STEP_BYTES {
+            match self.copy_one(moves)? {
+                Some(bytes) => copied += bytes,
+                None if copied == 0 => return Ok(Step::Done),
+                None => break,
+            }
+        }
+        Ok(Step::Went)
+    }
+
+    fn copy_one(&self, moves: &mut impl Iterator<Item = &'a Move>) -> Result<Option<u64>, Failure> {
         let rank = self.program.rank;
         let mut here =
             moves.by_ref().skip_while(|each| each.peer != rank && self.peer(each.peer).is_none());
-        let Some(each) = here.next() else { return Ok(Step::Done) };
+        let Some(each) = here.next() else { return Ok(None) };
         let shape = self.program.shape(each.shape);
         let bytes = shape.copy.target_bytes() as u64;
         let (counter, target) = if each.peer == rank {
@@ -444,21 +545,30 @@ impl<'a> Run<'a> {
             let target = unsafe { self.place.start(each.target).add(each.target_offset) };
             (&self.kept_bytes, target)
         } else {
-            (&self.placed_bytes, self.peer_address(each)?)
+            let Some(PeerDestination::Window(window)) = self.peer(each.peer) else {
+                unreachable!("what is on a device goes by lanes")
+            };
+            (&self.placed_bytes, self.peer_address(window, each)?)
         };
         // SAFETY: the source is bound, with the size of its shard; the target was checked or is bound, and
         // the plan writes each of its bytes once.
         unsafe {
             let source = self.sources.start(each.source).add(each.source_offset);
-            copy::copy_box(&shape.copy, source, target, shape.convert, self.store);
+            let change = shape.change(|| self.scales(each.source), each.source_offset);
+            copy::copy_box(&shape.copy, source, target, change, self.store);
         }
         self.report(counter, bytes);
-        Ok(Step::Went)
+        Ok(Some(bytes))
     }
 
-    fn peer_address(&self, each: &Move) -> Result<*mut u8, Failure> {
+    /// The scales of a source tensor that is restored.
+    fn scales(&self, tensor: u32) -> *const u8 {
+        self.program.scales.get(&tensor).map_or(std::ptr::null(), |&at| self.sources.start(at))
+    }
+
+    /// Where a box goes in a peer's window.
+    pub(super) fn peer_address(&self, peer: &PeerWindow, each: &Move) -> Result<*mut u8, Failure> {
         let (_, span) = self.program.shape(each.shape).copy.spans();
-        let peer = self.peer(each.peer).expect("skipped where there is none");
         peer.address(each.target, each.target_offset, span).ok_or_else(|| {
             let message = format!(
                 "tensor {} of PE {} has no room for {span} bytes at {}",

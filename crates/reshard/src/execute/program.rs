@@ -9,12 +9,13 @@ use std::collections::hash_map::Entry;
 
 use syncline_deps::Dtype;
 
+use crate::convert::mx::{self, Restorer};
 use crate::convert::{self, Converter};
-use crate::copy::CopyShape;
+use crate::copy::{Change, CopyShape};
 use crate::dims::{Dims, NdBox};
 use crate::error::ReshardError;
 use crate::schedule::{Batch, Schedule};
-use crate::transfer::{CopyBox, PlanTensor, TransferOp, TransferPlan};
+use crate::transfer::{CopyBox, PlanTensor, Recoding, TransferOp, TransferPlan};
 
 /// A box between a tensor of this PE and a slot.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +58,26 @@ pub(crate) struct Message {
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub copy: CopyShape,
-    pub convert: Option<Converter>,
+    pub recode: Recode,
+}
+
+/// What is done to the elements of a box, before it is known where their scales lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Recode {
+    Nothing,
+    Each(Converter),
+    Restore(Restorer),
+}
+
+impl Shape {
+    /// What is done to elements from byte `offset` on of a tensor whose scales, if it has any, start at `scales`.
+    pub fn change(&self, scales: impl FnOnce() -> *const u8, offset: usize) -> Change {
+        match self.recode {
+            Recode::Nothing => Change::Nothing,
+            Recode::Each(convert) => Change::Each(convert),
+            Recode::Restore(restore) => Change::Restore(restore, scales(), offset),
+        }
+    }
 }
 
 /// One PE's part of a plan.
@@ -72,6 +92,8 @@ pub(crate) struct Program {
     pub self_moves: Vec<Move>,
     /// The same transfers as `sends`, for peers whose memory this PE can write.
     pub direct_moves: Vec<Move>,
+    /// Where the scales of source tensors that are restored are, both by position in the source layout.
+    pub scales: HashMap<u32, u32>,
     /// Bytes that this PE writes or sends, by any way.
     pub bytes: u64,
 }
@@ -92,9 +114,15 @@ impl Program {
             bytes += lower.shapes[each.shape as usize].copy.target_bytes() as u64;
             if op.is_self_move() { &mut self_moves } else { &mut direct_moves }.push(each);
         }
+        let scales = plan.tensors().iter().filter_map(|tensor| match tensor.recoding {
+            Recoding::Restored { scales } => Some((tensor.from, scales)),
+            _ => None,
+        });
+        let scales = scales.collect();
         self_moves.shrink_to_fit();
         direct_moves.shrink_to_fit();
-        Ok(Self { rank, shapes: lower.shapes, sends, receives, self_moves, direct_moves, bytes })
+        let shapes = lower.shapes;
+        Ok(Self { rank, shapes, sends, receives, self_moves, direct_moves, scales, bytes })
     }
 
     /// How a piece or move with this shape is copied.
@@ -112,7 +140,7 @@ enum Way {
 struct Lower<'a> {
     plan: &'a TransferPlan,
     shapes: Vec<Shape>,
-    known: HashMap<(CopyShape, Dtype, Dtype), u32>,
+    known: HashMap<(CopyShape, Dtype, Dtype, Recoding), u32>,
 }
 
 impl Lower<'_> {
@@ -123,11 +151,11 @@ impl Lower<'_> {
             let op = &plan.ops()[segment.op as usize];
             let tensor = plan.tensor(op);
             let copy = plan.copy_box(op);
-            let wire = tensor.wire_dtype();
+            let wire_bytes = tensor.unit_bytes()[1];
             let mut slot_offset = segment.offset as usize;
             for part in copy.boxes(segment.first..segment.first + segment.count) {
                 pieces.push(self.piece(tensor, copy, &part, way, slot_offset)?);
-                slot_offset += (part.volume() * wire.bytes()) as usize;
+                slot_offset += (part.volume() * wire_bytes) as usize;
             }
         }
         let peer = if way == Way::Pack { batch.dst } else { batch.src };
@@ -146,33 +174,40 @@ impl Lower<'_> {
         slot_offset: usize,
     ) -> Result<Piece, ReshardError> {
         let wire = tensor.wire_dtype();
-        let slot_steps = steps(&part.size, wire);
-        let (position, shard_shape, start, dtype) = match way {
-            Way::Pack => (tensor.from, &copy.src_shape, &copy.src_start, tensor.src_dtype),
-            Way::Unpack => (tensor.to, &copy.dst_shape, &copy.dst_start, tensor.dst_dtype),
+        let [source_bytes, wire_bytes, target_bytes] = tensor.unit_bytes();
+        let slot_steps = steps(&part.size, wire_bytes);
+        let (position, shard_shape, start, unit_bytes) = match way {
+            Way::Pack => (tensor.from, &copy.src_shape, &copy.src_start, source_bytes),
+            Way::Unpack => (tensor.to, &copy.dst_shape, &copy.dst_start, target_bytes),
         };
-        let shard_steps = steps(shard_shape, dtype);
+        let shard_steps = steps(shard_shape, unit_bytes);
         let tensor_offset = offset(start, &shard_steps) + offset(&part.start, &shard_steps);
-        let shape = match way {
-            Way::Pack => self.shape(tensor, &part.size, (&shard_steps, dtype), (&slot_steps, wire)),
-            Way::Unpack => {
-                self.shape(tensor, &part.size, (&slot_steps, wire), (&shard_steps, dtype))
-            }
-        }?;
+        let shard = |dtype| Memory { steps: &shard_steps, unit_bytes, dtype };
+        let slot = Memory { steps: &slot_steps, unit_bytes: wire_bytes, dtype: wire };
+        // What the sender does to blocks is done when they arrive.
+        let (source, target, recoding) = match way {
+            Way::Pack => (shard(tensor.src_dtype), slot, tensor.recoding),
+            Way::Unpack => (slot, shard(tensor.dst_dtype), Recoding::Elements),
+        };
+        let shape = self.shape(tensor, &part.size, source, target, recoding)?;
         Ok(Piece { tensor: position, shape, tensor_offset, slot_offset })
     }
 
     fn shard_to_shard(&mut self, op: &TransferOp) -> Result<Move, ReshardError> {
         let tensor = self.plan.tensor(op);
         let copy = self.plan.copy_box(op);
-        let (from, to) = (tensor.src_dtype, tensor.dst_dtype);
+        let [source_bytes, _, target_bytes] = tensor.unit_bytes();
         let (source_steps, target_steps) =
-            (steps(&copy.src_shape, from), steps(&copy.dst_shape, to));
+            (steps(&copy.src_shape, source_bytes), steps(&copy.dst_shape, target_bytes));
+        let source =
+            Memory { steps: &source_steps, unit_bytes: source_bytes, dtype: tensor.src_dtype };
+        let target =
+            Memory { steps: &target_steps, unit_bytes: target_bytes, dtype: tensor.dst_dtype };
         Ok(Move {
             peer: op.dst,
             source: tensor.from,
             target: tensor.to,
-            shape: self.shape(tensor, &copy.size, (&source_steps, from), (&target_steps, to))?,
+            shape: self.shape(tensor, &copy.size, source, target, tensor.recoding)?,
             source_offset: offset(&copy.src_start, &source_steps),
             target_offset: offset(&copy.dst_start, &target_steps),
         })
@@ -183,50 +218,68 @@ impl Lower<'_> {
         &mut self,
         tensor: &PlanTensor,
         size: &Dims,
-        (source_steps, from): (&[usize], Dtype),
-        (target_steps, to): (&[usize], Dtype),
+        source: Memory<'_>,
+        target: Memory<'_>,
+        recoding: Recoding,
     ) -> Result<u32, ReshardError> {
-        let (source_element, target_element) = (from.bytes() as usize, to.bytes() as usize);
         let copy = CopyShape::new(
             &sizes(size),
-            source_steps,
-            target_steps,
-            source_element,
-            target_element,
+            source.steps,
+            target.steps,
+            source.unit_bytes as usize,
+            target.unit_bytes as usize,
         );
-        match self.known.entry((copy, from, to)) {
+        // Which tensor the scales are in does not change the shape.
+        let kind = match recoding {
+            Recoding::Restored { .. } => Recoding::Restored { scales: 0 },
+            other => other,
+        };
+        match self.known.entry((copy, source.dtype, target.dtype, kind)) {
             Entry::Occupied(known) => Ok(*known.get()),
             Entry::Vacant(new) => {
-                let convert = conversion(tensor, from, to)?;
-                self.shapes.push(Shape { copy: new.key().0.clone(), convert });
+                let recode = recode(tensor, source.dtype, target.dtype, recoding)?;
+                self.shapes.push(Shape { copy: new.key().0.clone(), recode });
                 Ok(*new.insert(self.shapes.len() as u32 - 1))
             }
         }
     }
 }
 
-fn conversion(
+/// How units lie on one side of a copy.
+#[derive(Clone, Copy)]
+struct Memory<'a> {
+    /// Bytes between neighbours in each dimension.
+    steps: &'a [usize],
+    unit_bytes: u64,
+    dtype: Dtype,
+}
+
+fn recode(
     tensor: &PlanTensor,
     from: Dtype,
     to: Dtype,
-) -> Result<Option<Converter>, ReshardError> {
-    if from == to {
-        return Ok(None);
-    }
-    convert::converter(from, to).map(Some).ok_or_else(|| ReshardError::DtypeMismatch {
-        tensor: tensor.name.clone(),
-        from,
-        to,
-    })
+    recoding: Recoding,
+) -> Result<Recode, ReshardError> {
+    let chosen = match recoding {
+        Recoding::Elements if from == to => Some(Recode::Nothing),
+        Recoding::Elements => convert::converter(from, to).map(Recode::Each),
+        Recoding::BlockElements => mx::elements_converter(from, to).map(Recode::Each),
+        Recoding::BlockScales { elements } => {
+            mx::scales_converter(from, elements).map(Recode::Each)
+        }
+        Recoding::Restored { .. } => mx::restorer(from, to).map(Recode::Restore),
+    };
+    let tensor = tensor.name.clone();
+    chosen.ok_or(ReshardError::DtypeMismatch { tensor, from, to })
 }
 
 fn sizes(dims: &Dims) -> Vec<usize> {
     dims.iter().map(|&size| size as usize).collect()
 }
 
-/// Bytes between neighbours in each dimension of a dense row-major array.
-fn steps(shape: &Dims, dtype: Dtype) -> Vec<usize> {
-    sizes(&shape.row_major_strides(dtype.bytes()))
+/// Bytes between neighbours in each dimension of a dense row-major array of units.
+fn steps(shape: &Dims, unit_bytes: u64) -> Vec<usize> {
+    sizes(&shape.row_major_strides(unit_bytes))
 }
 
 fn offset(start: &Dims, steps: &[usize]) -> usize {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::BindError;
+use super::bindings::Held;
 use super::program::Program;
 use crate::error::ReshardError;
 use crate::layout::Layout;
@@ -32,6 +33,11 @@ impl Shards {
         let mut sorted: Vec<u32> = (0..names.len() as u32).collect();
         sorted.sort_unstable_by(|&a, &b| names[a as usize].cmp(&names[b as usize]));
         Self { side, bytes: bytes.collect(), used: vec![false; names.len()], names, sorted }
+    }
+
+    /// `source` or `destination`.
+    pub(crate) fn side(&self) -> &'static str {
+        self.side
     }
 
     /// Tensors of the layout, held by this PE or not.
@@ -76,9 +82,9 @@ impl Shards {
         Ok(at)
     }
 
-    pub(crate) fn check_bound(&self, starts: &[Option<*const u8>]) -> Result<(), BindError> {
-        let missing = (0..self.len())
-            .find(|&at| self.used[at] && starts.get(at).copied().flatten().is_none());
+    pub(crate) fn check_bound(&self, held: &[Option<Held>]) -> Result<(), BindError> {
+        let missing =
+            (0..self.len()).find(|&at| self.used[at] && held.get(at).is_none_or(Option::is_none));
         match missing {
             None => Ok(()),
             Some(at) => Err(BindError::Unbound {
@@ -96,7 +102,8 @@ pub struct Refit {
     fingerprint: u64,
     sources: Shards,
     targets: Arc<Shards>,
-    program: Program,
+    /// Shared with the lanes that run parts of it.
+    program: Arc<Program>,
     bytes_moved: u64,
     rounds: u32,
 }
@@ -118,6 +125,9 @@ impl Refit {
         let mut targets = Shards::new(to, rank, "destination");
         for each in program.self_moves.iter().chain(&program.direct_moves) {
             sources.used[each.source as usize] = true;
+            if let Some(&scales) = program.scales.get(&each.source) {
+                sources.used[scales as usize] = true;
+            }
         }
         for each in &program.self_moves {
             targets.used[each.target as usize] = true;
@@ -129,7 +139,7 @@ impl Refit {
             fingerprint: plan.fingerprint(),
             sources,
             targets: Arc::new(targets),
-            program,
+            program: Arc::new(program),
             bytes_moved: plan.bytes_moved(),
             rounds: schedule.rounds(),
         })
@@ -175,7 +185,7 @@ impl Refit {
         self.program.receives.iter().map(|message| message.bytes as u64).sum()
     }
 
-    pub(crate) fn program(&self) -> &Program {
+    pub(crate) fn program(&self) -> &Arc<Program> {
         &self.program
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use syncline_deps::Dtype;
 
 use super::check::{check_placement, merge_pieces};
+use super::form::{Form, scaled, unit_of};
 use super::{Layout, Placement, Shard, TensorLayout};
 use crate::dims::Dims;
 use crate::error::ReshardError;
@@ -47,16 +48,26 @@ impl LayoutBuilder {
         for shard in &mut shards {
             merge_pieces(&mut shard.pieces);
         }
+        Ok(self.share(shape, shards))
+    }
+
+    /// The placement with these shards, which were checked; equal ones come back as one.
+    fn share(&mut self, shape: Dims, shards: Vec<Shard>) -> Arc<Placement> {
         let hash = hash_placement(&shape, &shards);
         let known = self.shared.entry(hash).or_default();
         if let Some(same) =
             known.iter().find(|known| known.shape == shape && known.shards == shards)
         {
-            return Ok(Arc::clone(same));
+            return Arc::clone(same);
         }
-        let placement = Arc::new(Placement { shape, shards, hash });
-        known.push(Arc::clone(&placement));
-        Ok(placement)
+        let unit = unit_of(&shape, &shards);
+        let form = unit.iter().any(|&unit| unit > 1).then(|| {
+            let (shape, shards) = scaled(&shape, &shards, &unit, |value, unit| value / unit);
+            Form { placement: self.share(shape, shards), unit }
+        });
+        let placement = Arc::new(Placement { shape, shards, hash, form });
+        self.shared.entry(hash).or_default().push(Arc::clone(&placement));
+        placement
     }
 
     /// Adds a tensor whose placement has been checked.

@@ -9,6 +9,7 @@ mod build;
 mod check;
 mod compile;
 mod file;
+mod form;
 mod json;
 mod mesh;
 mod names;
@@ -25,6 +26,7 @@ use crate::hash::Hasher64;
 
 pub use build::LayoutBuilder;
 pub use file::LayoutFile;
+pub(crate) use form::{Form, gcd, scaled};
 pub use mesh::{Mesh, MeshLayout};
 pub use names::NameNumbers;
 pub use pattern::{Pattern, expand_ranges};
@@ -74,6 +76,8 @@ pub struct Placement {
     pub(crate) shape: Dims,
     pub(crate) shards: Vec<Shard>,
     pub(crate) hash: u64,
+    /// What it has in common with placements of other shapes; `None` where it is its own form.
+    pub(crate) form: Option<Form>,
 }
 
 impl Placement {

@@ -82,7 +82,9 @@ impl Filler<'_> {
                 return;
             };
             let transfer = &self.plan.ops()[op as usize];
-            let element_bytes = self.plan.tensor(transfer).wire_dtype().bytes();
+            let element_bytes = self.plan.tensor(transfer).unit_bytes()[1];
+            // So that a slot is always filled to its end.
+            assert!(SLOT_ALIGN.is_multiple_of(element_bytes), "units of {element_bytes} bytes");
             let elements = self.plan.copy_box(transfer).elements();
             let count = (elements - first).min((self.slot_bytes - offset) / element_bytes);
             segments.push(Segment { op, first, count, offset });

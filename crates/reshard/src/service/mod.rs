@@ -48,12 +48,14 @@ mod refits;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use syncline_device::{Device, DeviceError};
+
 use crate::error::ReshardError;
-use crate::execute::{Destination, Refit, Targets, Versions};
+use crate::execute::{Destination, PipelineLanes, Refit, Targets, Versions};
 use crate::layout::Layout;
 use crate::transfer::PlanOptions;
 use crate::transport::{Failure, Transport, Wait};
@@ -91,7 +93,8 @@ pub struct ServiceOptions {
     pub checksums: bool,
     /// What [`CopyService::destination`] makes.
     pub versions: Versions,
-    /// Whether packing, unpacking and copying have threads of their own; by the number of cores if unset.
+    /// Whether packing, sending, unpacking and copying have lanes of their own; by the number of cores if unset. What is in
+    /// memory of a device always goes by lanes.
     pub separate_lanes: Option<bool>,
 }
 
@@ -147,6 +150,8 @@ pub struct CopyService<'a> {
     on_progress: Option<OnProgress>,
     plans: HashMap<(u64, u64), (Arc<Refit>, PlanOptions)>,
     exchange: Exchange<'a>,
+    /// Opened when they are first needed.
+    lanes: OnceLock<PipelineLanes>,
 }
 
 impl fmt::Debug for CopyService<'_> {
@@ -169,6 +174,7 @@ impl<'a> CopyService<'a> {
             on_progress: None,
             plans: HashMap::new(),
             exchange: Exchange::default(),
+            lanes: OnceLock::new(),
         }
     }
 
@@ -220,6 +226,45 @@ impl<'a> CopyService<'a> {
     pub fn destination(&self, refit: &Refit) -> Result<Destination, ServiceError> {
         let made = Destination::new(&*self.transport, refit, self.options.versions);
         made.map_err(|failure| self.transport.fail(failure).into())
+    }
+
+    /// Opens lanes on `device`, so that tensors in its memory can be bound.
+    ///
+    /// Where that cannot be done, the group fails, so that the others do not wait for this PE.
+    pub fn add_device(&mut self, device: &Arc<dyn Device>) -> Result<(), ServiceError> {
+        self.lanes()?;
+        let lanes = self.lanes.get_mut().expect("opened above");
+        let added = lanes.add(device);
+        added.map_err(|error| self.no_lanes(&error).into())
+    }
+
+    /// Memory on `device` for what `refit` leaves on this PE, in as many versions as [`ServiceOptions::versions`] says.
+    pub fn destination_on(
+        &mut self,
+        refit: &Refit,
+        device: &Arc<dyn Device>,
+    ) -> Result<Destination, ServiceError> {
+        self.add_device(device)?;
+        let (_, lanes) = self.lanes()?.device(device.spec()).expect("added above");
+        let lane = lanes.copy.clone();
+        let (transport, versions) = (&*self.transport, self.options.versions);
+        let made = Destination::on_device(transport, refit, versions, device, &lane);
+        made.map_err(|failure| self.transport.fail(failure).into())
+    }
+
+    /// The lanes, opened if that has not happened yet.
+    fn lanes(&self) -> Result<&PipelineLanes, Failure> {
+        if self.lanes.get().is_none() {
+            let lanes = PipelineLanes::new().map_err(|error| self.no_lanes(&error))?;
+            // Somebody else may have been faster; one of the two is as good as the other.
+            let _ = self.lanes.set(lanes);
+        }
+        Ok(self.lanes.get().expect("set above"))
+    }
+
+    fn no_lanes(&self, error: &DeviceError) -> Failure {
+        let message = format!("no lanes for a refit: {error}");
+        self.transport.fail(Failure::Local { rank: self.rank(), message })
     }
 
     /// Offers `bytes` to `peer` in the next [`run`](Self::run).

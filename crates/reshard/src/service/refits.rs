@@ -96,7 +96,7 @@ impl CopyService<'_> {
         let transport = &*self.transport;
         transport.enter(ticket, &control.wait)?;
         self.compare_tickets(ticket)?;
-        let mut executor = PipelineExecutor::new(transport);
+        let mut executor = PipelineExecutor::new(transport).keeping(&self.lanes);
         if let Some(separate) = self.options.separate_lanes {
             executor = executor.separate_lanes(separate);
         }

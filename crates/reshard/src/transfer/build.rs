@@ -1,15 +1,15 @@
 //! Building plans: pair the tensors, look up what each pair of placements takes, choose sources.
 
-use std::sync::Arc;
-
 use super::balance::Balance;
+use super::recoding::{BlockPlacements, Blocks, Recoding, consumed};
 use super::source::Source;
 use super::template::{Demand, RankSets, Supply, Template, TemplateBuilder};
 use super::traffic::TrafficCounter;
 use super::{PlanOptions, PlanTensor, TransferOp, TransferPlan};
+use crate::dims::Dims;
 use crate::error::ReshardError;
 use crate::hash::{FastMap, Hasher64};
-use crate::layout::{Layout, NameNumbers, Placement};
+use crate::layout::{Layout, NameNumbers, Placement, gcd, scaled};
 
 pub(super) fn build(
     from: &Layout,
@@ -18,9 +18,10 @@ pub(super) fn build(
     rank: Option<u32>,
 ) -> Result<TransferPlan, ReshardError> {
     let tensors = pair_tensors(from, to, options)?;
-    let (templates, template_of, sets) = templates(from, to, &tensors, rank)?;
+    let blocks = BlockPlacements::new(from, to, &tensors)?;
+    let templates = templates(from, to, &tensors, &blocks, rank)?;
     let world = from.world().max(to.world());
-    let choices = choose(&templates, &template_of, &sets, world);
+    let choices = choose(&templates, world);
     let mut plan = TransferPlan {
         ops: Vec::new(),
         copies: Vec::new(),
@@ -31,7 +32,7 @@ pub(super) fn build(
         fingerprint: fingerprint(from, to, options),
         tensors,
     };
-    emit(&mut plan, &templates, &template_of, &choices);
+    emit(&mut plan, &templates, &choices);
     Ok(plan)
 }
 
@@ -41,9 +42,15 @@ fn pair_tensors(
     to: &Layout,
     options: &PlanOptions,
 ) -> Result<Vec<PlanTensor>, ReshardError> {
-    let mut pairs = Vec::with_capacity(to.tensors().len());
+    let blocks = Blocks::new(&options.block_scales)?;
+    let mut pairs: Vec<PlanTensor> = Vec::with_capacity(to.tensors().len());
     for (index, target) in (0u32..).zip(to.tensors()) {
         let name = target.name();
+        if let Some(pair) = blocks.pair(from, to, index)? {
+            check_pair(from, to, options, &pair)?;
+            pairs.push(pair);
+            continue;
+        }
         // A tensor that the source has only under the name of one tied to it is that one.
         let names = [name].into_iter().chain(target.aliases().iter().map(String::as_str));
         let Some(at) = names.into_iter().find_map(|name| from.index_of(name)) else {
@@ -51,25 +58,45 @@ fn pair_tensors(
         };
         let source = &from.tensors()[at];
         let (src_dtype, dst_dtype) = (source.dtype(), target.dtype());
-        if !options.conversions.allows(src_dtype, dst_dtype) {
-            let tensor = name.to_owned();
-            return Err(ReshardError::DtypeMismatch { tensor, from: src_dtype, to: dst_dtype });
-        }
-        if source.shape() != target.shape() {
-            let tensor = name.to_owned();
-            let (from, to) = (Box::new(*source.shape()), Box::new(*target.shape()));
-            return Err(ReshardError::ShapeMismatch { tensor, from, to });
-        }
-        let name = name.to_owned();
-        pairs.push(PlanTensor { name, from: at as u32, to: index, src_dtype, dst_dtype });
+        let (name, from_at, recoding) = (name.to_owned(), at as u32, Recoding::Elements);
+        let pair = PlanTensor { name, from: from_at, to: index, src_dtype, dst_dtype, recoding };
+        check_pair(from, to, options, &pair)?;
+        pairs.push(pair);
     }
-    for source in from.tensors() {
+    let consumed = consumed(&pairs);
+    for (index, source) in (0u32..).zip(from.tensors()) {
         let mut names = source.aliases().iter().map(String::as_str).chain([source.name()]);
-        if names.all(|name| to.index_of(name).is_none()) {
+        if names.all(|name| to.index_of(name).is_none()) && !consumed.contains(&index) {
             return Err(unmatched(from, to, source.name(), false));
         }
     }
     Ok(pairs)
+}
+
+/// Refuses element types and shapes that do not match.
+fn check_pair(
+    from: &Layout,
+    to: &Layout,
+    options: &PlanOptions,
+    pair: &PlanTensor,
+) -> Result<(), ReshardError> {
+    if let Recoding::BlockScales { .. } = pair.recoding {
+        // Checked with the tensor whose scales these are.
+        return Ok(());
+    }
+    let (src_dtype, dst_dtype) = (pair.src_dtype, pair.dst_dtype);
+    if !options.conversions.allows(src_dtype, dst_dtype) {
+        let tensor = pair.name.clone();
+        return Err(ReshardError::DtypeMismatch { tensor, from: src_dtype, to: dst_dtype });
+    }
+    let source = from.tensors()[pair.from as usize].shape();
+    let target = to.tensors()[pair.to as usize].shape();
+    if source != target {
+        let tensor = pair.name.clone();
+        let (from, to) = (Box::new(*source), Box::new(*target));
+        return Err(ReshardError::ShapeMismatch { tensor, from, to });
+    }
+    Ok(())
 }
 
 /// The error for a tensor that only one layout has: about expert counts where those differ, else about the name.
@@ -93,71 +120,153 @@ fn unmatched(from: &Layout, to: &Layout, tensor: &str, in_destination: bool) -> 
     }
 }
 
-/// One template for each pair of placements and element size, and the template of each tensor.
+/// The templates, and which of them each tensor has.
+struct Templates {
+    all: Vec<Template>,
+    of: Vec<Scaled>,
+    sets: RankSets,
+}
+
+/// A template and what its units stand for.
+#[derive(Clone, Copy)]
+struct Scaled {
+    template: u32,
+    /// Elements along each dimension.
+    unit: Dims,
+    /// Bytes, in the element type used on the way.
+    unit_bytes: u64,
+}
+
+/// One template for each pair of placements, those of one form taken as one, and the template of each tensor.
 fn templates(
     from: &Layout,
     to: &Layout,
     tensors: &[PlanTensor],
+    blocks: &BlockPlacements,
     rank: Option<u32>,
-) -> Result<(Vec<Template>, Vec<u32>, RankSets), ReshardError> {
-    let mut sets = RankSets::default();
-    let mut templates = Vec::new();
-    let mut template_of = Vec::with_capacity(tensors.len());
-    let mut sources: FastMap<*const Placement, Source<'_>> = FastMap::default();
-    let mut known: FastMap<(*const Placement, *const Placement, u64), u32> = FastMap::default();
+) -> Result<Templates, ReshardError> {
+    let mut made = Templates { all: Vec::new(), of: Vec::new(), sets: RankSets::default() };
+    made.of.reserve_exact(tensors.len());
+    let mut known: FastMap<PairKey, u32> = FastMap::default();
+    let mut last: Option<((*const Placement, *const Placement), (u32, Dims))> = None;
     for tensor in tensors {
-        let source = from.tensors()[tensor.from as usize].placement();
-        let target = to.tensors()[tensor.to as usize].placement();
-        let element_bytes = tensor.wire_dtype().bytes();
-        let key = (Arc::as_ptr(source), Arc::as_ptr(target), element_bytes);
-        let template = match known.get(&key) {
-            Some(&template) => template,
-            None => {
-                let source = sources.entry(key.0).or_insert_with(|| Source::new(source));
-                let builder = TemplateBuilder { tensor: &tensor.name, element_bytes, rank };
-                templates.push(builder.build(source, target, &mut sets)?);
-                let template = templates.len() as u32 - 1;
-                known.insert(key, template);
-                template
+        let (source_unit, target_unit) = tensor.unit_elements();
+        let source = blocks.of(from.tensors()[tensor.from as usize].placement(), source_unit);
+        let target = blocks.of(to.tensors()[tensor.to as usize].placement(), target_unit);
+        let pair = (std::ptr::from_ref(source), std::ptr::from_ref(target));
+        // Tensors of one placement often follow each other.
+        let (template, unit) = match last {
+            Some((same, found)) if same == pair => found,
+            _ => {
+                let pair = Pair::new(source, target);
+                let template = match known.get(&pair.key) {
+                    Some(&template) => template,
+                    None => {
+                        let builder =
+                            TemplateBuilder { tensor: &tensor.name, unit: pair.unit, rank };
+                        let (source, target) = (pair.source(), pair.target());
+                        let source = Source::new(&source);
+                        made.all.push(builder.build(&source, &target, &mut made.sets)?);
+                        let template = made.all.len() as u32 - 1;
+                        known.insert(pair.key, template);
+                        template
+                    }
+                };
+                (template, pair.unit)
             }
         };
-        template_of.push(template);
+        last = Some((pair, (template, unit)));
+        let unit_bytes = unit.volume() * tensor.unit_bytes()[1];
+        made.of.push(Scaled { template, unit, unit_bytes });
     }
-    Ok((templates, template_of, sets))
+    Ok(made)
+}
+
+/// What decides a template: two forms, and how many units of the pair one of theirs has along each dimension.
+type PairKey = (*const Placement, Dims, *const Placement, Dims);
+
+/// Two placements in units that both are multiples of.
+struct Pair<'a> {
+    forms: [&'a Placement; 2],
+    factors: [Dims; 2],
+    /// Elements that a unit has along each dimension.
+    unit: Dims,
+    key: PairKey,
+}
+
+impl<'a> Pair<'a> {
+    fn new(source: &'a Placement, target: &'a Placement) -> Self {
+        let form = |placement: &'a Placement| match &placement.form {
+            Some(form) => (&*form.placement, form.unit),
+            None => (placement, ones(&placement.shape)),
+        };
+        let ((source, mut source_unit), (target, mut target_unit)) = (form(source), form(target));
+        let mut unit = source_unit;
+        for dim in 0..unit.len() {
+            unit[dim] = gcd(source_unit[dim], target_unit[dim]);
+            source_unit[dim] /= unit[dim];
+            target_unit[dim] /= unit[dim];
+        }
+        let key =
+            (std::ptr::from_ref(source), source_unit, std::ptr::from_ref(target), target_unit);
+        Self { forms: [source, target], factors: [source_unit, target_unit], unit, key }
+    }
+
+    fn source(&self) -> Placement {
+        self.in_units(0)
+    }
+
+    fn target(&self) -> Placement {
+        self.in_units(1)
+    }
+
+    fn in_units(&self, side: usize) -> Placement {
+        let Placement { shape, shards, hash, .. } = self.forms[side];
+        let (shape, shards) =
+            scaled(shape, shards, &self.factors[side], |value, factor| value * factor);
+        Placement { shape, shards, hash: *hash, form: None }
+    }
+}
+
+fn ones(shape: &Dims) -> Dims {
+    let mut ones = *shape;
+    ones.iter_mut().for_each(|value| *value = 1);
+    ones
 }
 
 /// The source of every demand, tensor by tensor.
 ///
 /// Sends that leave no choice are counted first and large tensors are dealt before small ones, so that the last choices,
 /// which can only be evened out by chance, are about few bytes.
-fn choose(templates: &[Template], template_of: &[u32], sets: &RankSets, world: u32) -> Choices {
-    let mut balance = Balance::new(world, &sets.sets);
-    let mut bytes_of = vec![0; templates.len()];
-    let mut has_choice = vec![false; templates.len()];
-    for (at, template) in templates.iter().enumerate() {
-        bytes_of[at] = template.demands.iter().map(|demand| demand.bytes).sum::<u64>();
-        let open = |demand: &Demand| matches!(demand.supply, Supply::AnyOf(_));
-        has_choice[at] = template.demands.iter().any(open);
-    }
-    for &template in template_of {
-        for demand in &templates[template as usize].demands {
+fn choose(templates: &Templates, world: u32) -> Choices {
+    let mut balance = Balance::new(world, &templates.sets.sets);
+    let all = &templates.all;
+    let units_of: Vec<u64> =
+        all.iter().map(|template| template.demands.iter().map(|each| each.units).sum()).collect();
+    let open = |demand: &Demand| matches!(demand.supply, Supply::AnyOf(_));
+    let has_choice: Vec<bool> =
+        all.iter().map(|template| template.demands.iter().any(open)).collect();
+    for scaled in &templates.of {
+        for demand in &all[scaled.template as usize].demands {
             if let Supply::Only(src) = demand.supply {
-                balance.add(src, demand.bytes);
+                balance.add(src, demand.units * scaled.unit_bytes);
             }
         }
     }
+    let template_of = |tensor: usize| templates.of[tensor].template as usize;
+    let bytes_of = |tensor: usize| units_of[template_of(tensor)] * templates.of[tensor].unit_bytes;
     let mut order: Vec<usize> =
-        (0..template_of.len()).filter(|&tensor| has_choice[template_of[tensor] as usize]).collect();
-    order.sort_by_key(|&tensor| std::cmp::Reverse(bytes_of[template_of[tensor] as usize]));
-    let mut choices = Choices { first: vec![0; template_of.len()], chosen: Vec::new() };
+        (0..templates.of.len()).filter(|&tensor| has_choice[template_of(tensor)]).collect();
+    order.sort_by_key(|&tensor| std::cmp::Reverse(bytes_of(tensor)));
+    let mut choices = Choices { first: vec![0; templates.of.len()], chosen: Vec::new() };
     for tensor in order {
-        let demands = &templates[template_of[tensor] as usize].demands;
+        let Scaled { unit_bytes, .. } = templates.of[tensor];
         let source = |demand: &Demand| match demand.supply {
-            Supply::AnyOf(set) => Some(balance.choose(set, demand.bytes)),
+            Supply::AnyOf(set) => Some(balance.choose(set, demand.units * unit_bytes)),
             Supply::Own | Supply::Only(_) => None,
         };
         choices.first[tensor] = choices.chosen.len();
-        choices.chosen.extend(demands.iter().filter_map(source));
+        choices.chosen.extend(all[template_of(tensor)].demands.iter().filter_map(source));
     }
     choices
 }
@@ -170,28 +279,37 @@ struct Choices {
 }
 
 /// Writes the transfers, or those of the plan's rank, and counts all traffic.
-fn emit(plan: &mut TransferPlan, templates: &[Template], template_of: &[u32], choices: &Choices) {
-    let mut first_copy = Vec::with_capacity(templates.len());
-    for template in templates {
-        first_copy.push(plan.copies.len() as u32);
-        plan.copies.extend_from_slice(&template.copies);
-    }
+fn emit(plan: &mut TransferPlan, templates: &Templates, choices: &Choices) {
     let mut traffic = TrafficCounter::new(plan.world);
-    for (tensor, &template) in template_of.iter().enumerate() {
+    // Where the boxes of a template in some unit are; tensors of one placement share them.
+    let mut first_copy: FastMap<(u32, Dims), u32> = FastMap::default();
+    let mut last: Option<((u32, Dims), u32)> = None;
+    for (tensor, &Scaled { template, unit, unit_bytes }) in templates.of.iter().enumerate() {
+        let key = (template, unit);
+        let template = &templates.all[template as usize];
         let mut chosen = choices.chosen[choices.first[tensor]..].iter();
-        for demand in &templates[template as usize].demands {
+        let base = match last {
+            Some((same, base)) if same == key => base,
+            _ => *first_copy.entry(key).or_insert_with(|| {
+                let first = plan.copies.len() as u32;
+                plan.copies.extend(template.copies.iter().map(|copy| copy.scaled(&unit)));
+                first
+            }),
+        };
+        last = Some((key, base));
+        for demand in &template.demands {
             let dst = demand.dst;
             let src = match demand.supply {
                 Supply::Own => dst,
                 Supply::Only(src) => src,
                 Supply::AnyOf(_) => *chosen.next().expect("one choice for each open demand"),
             };
-            plan.bytes_total += demand.bytes;
+            let bytes = demand.units * unit_bytes;
+            plan.bytes_total += bytes;
             if src != dst {
-                traffic.add(src, dst, demand.bytes, demand.padded_bytes);
+                traffic.add(src, dst, bytes, template.padded_bytes(demand, unit_bytes));
             }
             if plan.rank.is_none_or(|rank| rank == src || rank == dst) {
-                let base = first_copy[template as usize];
                 let tensor = tensor as u32;
                 let op = |copy| TransferOp { tensor, src, dst, copy: base + copy };
                 plan.ops.extend((demand.copies.0..demand.copies.1).map(op));

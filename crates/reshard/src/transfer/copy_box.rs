@@ -67,6 +67,16 @@ impl CopyBox {
         self.size.volume()
     }
 
+    /// The same box where every unit is `unit` elements along each dimension.
+    pub(super) fn scaled(&self, unit: &Dims) -> Self {
+        let mut scaled = *self;
+        let Self { src_start, dst_start, size, src_shape, dst_shape } = &mut scaled;
+        for dims in [src_start, dst_start, size, src_shape, dst_shape] {
+            dims.iter_mut().zip(unit.iter()).for_each(|(value, unit)| *value *= unit);
+        }
+        scaled
+    }
+
     /// The box in the sender's shard.
     pub fn src_box(&self) -> NdBox {
         NdBox { start: self.src_start, size: self.size }

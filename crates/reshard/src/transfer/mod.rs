@@ -9,17 +9,20 @@ mod balance;
 mod build;
 mod copy_box;
 mod options;
+mod recoding;
 mod source;
 mod template;
 mod traffic;
 
 use syncline_deps::Dtype;
 
+use crate::dims::{Dims, NdBox};
 use crate::error::ReshardError;
 use crate::layout::Layout;
 
 pub use copy_box::{CopyBox, Run, Runs, Side};
-pub use options::{Conversions, PlanOptions};
+pub use options::{BlockScales, Conversions, PlanOptions};
+pub use recoding::Recoding;
 pub use traffic::{PairTraffic, Traffic};
 
 /// A tensor that a plan moves.
@@ -35,13 +38,15 @@ pub struct PlanTensor {
     pub src_dtype: Dtype,
     /// Element type in the destination.
     pub dst_dtype: Dtype,
+    /// How the one becomes the other.
+    pub recoding: Recoding,
 }
 
 impl PlanTensor {
     /// Element type on the way: the smaller of the two, so that the sender converts when elements
-    /// shrink and the receiver when they grow.
+    /// shrink and the receiver when they grow. Blocks are always recoded by the sender.
     pub fn wire_dtype(&self) -> Dtype {
-        if self.dst_dtype.bytes() <= self.src_dtype.bytes() {
+        if self.recoding != Recoding::Elements || self.dst_dtype.bytes() <= self.src_dtype.bytes() {
             self.dst_dtype
         } else {
             self.src_dtype
@@ -124,9 +129,23 @@ impl TransferPlan {
         &self.ops
     }
 
-    /// Where the elements of `op` lie on both sides.
+    /// Where the elements of `op` lie on both sides, in units of [`PlanTensor::unit_elements`].
     pub fn copy_box(&self, op: &TransferOp) -> &CopyBox {
         &self.copies[op.copy as usize]
+    }
+
+    /// The part `part` of what `op` moves, in elements of the sender's shard and of the receiver's.
+    pub fn boxes(&self, op: &TransferOp, part: &NdBox) -> (NdBox, NdBox) {
+        let (copy, (source, target)) = (self.copy_box(op), self.tensor(op).unit_elements());
+        let place = |start: &Dims, unit: u64| {
+            let mut place = *part;
+            place.start.iter_mut().zip(start.iter()).for_each(|(at, by)| *at += by);
+            for dims in [&mut place.start, &mut place.size] {
+                dims.last_mut().into_iter().for_each(|last| *last *= unit);
+            }
+            place
+        };
+        (place(&copy.src_start, source), place(&copy.dst_start, target))
     }
 
     /// The tensor that `op` is of.
@@ -136,7 +155,7 @@ impl TransferPlan {
 
     /// Bytes that `op` moves, in the element type used on the way.
     pub fn bytes(&self, op: &TransferOp) -> u64 {
-        self.copy_box(op).elements() * self.tensor(op).wire_dtype().bytes()
+        self.copy_box(op).elements() * self.tensor(op).unit_bytes()[1]
     }
 
     /// What moves between every two PEs of the group, also where this is one PE's part.

@@ -10,6 +10,8 @@ use crate::hash::Hasher64;
 pub struct PlanOptions {
     /// Changes of element type that are wanted; any other is refused.
     pub conversions: Conversions,
+    /// Tensors that are in blocks with scales, on whichever side they have eight bits.
+    pub block_scales: Vec<BlockScales>,
 }
 
 impl PlanOptions {
@@ -28,6 +30,26 @@ impl PlanOptions {
         self
     }
 
+    /// Declares that tensors whose names match `pattern` are MXFP8 where they are `f8_e4m3` or `f8_e5m2`: the scales of
+    /// their blocks ([`mx`](crate::convert::mx)) are in the tensor whose name has `suffix` appended.
+    ///
+    /// From a wide format to eight bits both tensors come from the one that the source has; from eight bits to a wide format
+    /// both are needed and one is made. Where both sides have eight bits, two tensors move as they are. The change of
+    /// element type has to be declared too, by [`convert`](Self::convert).
+    ///
+    /// ```
+    /// use syncline_deps::Dtype;
+    /// use syncline_reshard::PlanOptions;
+    ///
+    /// let options = PlanOptions::default().convert(Dtype::BF16, Dtype::F8E4M3).block_scales("**.weight", "_scale");
+    /// assert_eq!(options.block_scales[0].suffix, "_scale");
+    /// ```
+    pub fn block_scales(mut self, pattern: &str, suffix: &str) -> Self {
+        let (pattern, suffix) = (pattern.to_owned(), suffix.to_owned());
+        self.block_scales.push(BlockScales { pattern, suffix });
+        self
+    }
+
     pub(crate) fn fingerprint(&self, hasher: &mut Hasher64) {
         let mut pairs = self.conversions.0.clone();
         pairs.sort();
@@ -37,7 +59,20 @@ impl PlanOptions {
             hasher.text(from.name());
             hasher.text(to.name());
         }
+        for BlockScales { pattern, suffix } in &self.block_scales {
+            hasher.text(pattern);
+            hasher.text(suffix);
+        }
     }
+}
+
+/// Tensors in blocks, and where their scales are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockScales {
+    /// Which tensors: a pattern as in mesh rules.
+    pub pattern: String,
+    /// What the name of a tensor's scales has after the tensor's own.
+    pub suffix: String,
 }
 
 /// The declared changes of element type, as `(from, to)`.

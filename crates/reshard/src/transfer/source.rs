@@ -19,14 +19,27 @@ pub(super) fn shard_classes(placement: &Placement) -> Vec<ShardClass<'_>> {
     let mut classes: Vec<ShardClass<'_>> = Vec::new();
     let mut known: FastMap<(&Dims, &[Piece]), usize> = FastMap::default();
     for Shard { rank, shape, pieces } in placement.shards() {
-        let class = *known.entry((shape, pieces)).or_insert_with(|| {
+        // The first classes are found by looking at each, the others by their hash.
+        let first = &classes[..classes.len().min(SCAN_MAX)];
+        let same = |class: &ShardClass<'_>| class.pieces == pieces && class.shape == *shape;
+        let found = first.iter().position(same).or_else(|| match classes.len() > SCAN_MAX {
+            true => known.get(&(shape, &pieces[..])).copied(),
+            false => None,
+        });
+        let class = found.unwrap_or_else(|| {
             classes.push(ShardClass { shape: *shape, pieces, ranks: Vec::new() });
             classes.len() - 1
         });
         classes[class].ranks.push(*rank);
+        if found.is_none() && class >= SCAN_MAX {
+            known.insert((shape, pieces), class);
+        }
     }
     classes
 }
+
+/// Up to this many classes, comparing a shard with each beats hashing it.
+const SCAN_MAX: usize = 24;
 
 /// A box that a class of ranks holds.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ use super::copy_box::CopyBox;
 use super::source::{ShardClass, Source, Tile, shard_classes};
 use super::traffic::padded;
 use crate::boxes::merge_boxes;
-use crate::dims::NdBox;
+use crate::dims::{Dims, NdBox};
 use crate::error::ReshardError;
 use crate::hash::FastMap;
 use crate::layout::{Piece, Placement};
@@ -16,8 +16,10 @@ pub(super) struct Demand {
     pub(super) supply: Supply,
     /// Range of the template's copies; empty where the plan is for a rank that this does not concern.
     pub(super) copies: (u32, u32),
-    pub(super) bytes: u64,
-    pub(super) padded_bytes: u64,
+    /// Range of the template's parts: what each copy has, whomever it concerns.
+    pub(super) parts: (u32, u32),
+    /// What all of them have together.
+    pub(super) units: u64,
 }
 
 /// Where a demand is met from.
@@ -31,11 +33,21 @@ pub(super) enum Supply {
     AnyOf(u32),
 }
 
-/// The demands of all receivers, receivers ascending.
+/// The demands of all receivers, receivers ascending, in units of the pair of placements.
 #[derive(Debug, Default)]
 pub(super) struct Template {
     pub(super) demands: Vec<Demand>,
     pub(super) copies: Vec<CopyBox>,
+    /// Units of each copy that a demand consists of.
+    pub(super) parts: Vec<u64>,
+}
+
+impl Template {
+    /// Bytes of a demand with every copy at an aligned place, where a unit has `unit_bytes`.
+    pub(super) fn padded_bytes(&self, demand: &Demand, unit_bytes: u64) -> u64 {
+        let parts = &self.parts[demand.parts.0 as usize..demand.parts.1 as usize];
+        parts.iter().map(|units| padded(units * unit_bytes)).sum()
+    }
 }
 
 /// Sets of ranks, numbered.
@@ -61,13 +73,14 @@ impl RankSets {
 struct Need {
     class: u32,
     copies: (u32, u32),
-    bytes: u64,
-    padded_bytes: u64,
+    parts: (u32, u32),
+    units: u64,
 }
 
 pub(super) struct TemplateBuilder<'a> {
     pub(super) tensor: &'a str,
-    pub(super) element_bytes: u64,
+    /// Elements that a unit has along each dimension, for errors.
+    pub(super) unit: Dims,
     /// Keep copies only where they concern this rank.
     pub(super) rank: Option<u32>,
 }
@@ -93,8 +106,8 @@ impl TemplateBuilder<'_> {
                 let at = match known.iter().position(|(known, _)| *known == own) {
                     Some(at) => at,
                     None => {
-                        let copies = &mut template.copies;
-                        known.push((own, self.needs(source, &receivers, dst, own, copies)?));
+                        let needs = self.needs(source, &receivers, dst, own, &mut template)?;
+                        known.push((own, needs));
                         known.len() - 1
                     }
                 };
@@ -105,8 +118,8 @@ impl TemplateBuilder<'_> {
                         [only] => Supply::Only(only),
                         _ => Supply::AnyOf(numbers[need.class as usize]),
                     };
-                    let Need { copies, bytes, padded_bytes, .. } = *need;
-                    template.demands.push(Demand { dst, supply, copies, bytes, padded_bytes });
+                    let Need { copies, parts, units, .. } = *need;
+                    template.demands.push(Demand { dst, supply, copies, parts, units });
                 }
             }
         }
@@ -121,7 +134,7 @@ impl TemplateBuilder<'_> {
         receivers: &ShardClass<'_>,
         dst: u32,
         own: Option<u32>,
-        copies: &mut Vec<CopyBox>,
+        template: &mut Template,
     ) -> Result<Vec<Need>, ReshardError> {
         let mut parts: Vec<(u32, CopyBox)> = Vec::new();
         for piece in receivers.pieces {
@@ -132,45 +145,58 @@ impl TemplateBuilder<'_> {
             source.cover(&piece.global, own, take).map_err(|missing| ReshardError::NotCovered {
                 tensor: self.tensor.to_owned(),
                 rank: dst,
-                missing,
+                missing: Box::new(self.in_elements(*missing)),
             })?;
         }
         parts.sort_by_key(|(class, _)| *class);
         let mut needs = Vec::new();
+        let mut boxes: Vec<CopyBox> = Vec::new();
         for group in parts.chunk_by(|one, next| one.0 == next.0) {
             let class = group[0].0;
-            let mut boxes: Vec<CopyBox> = group.iter().map(|(_, copy)| *copy).collect();
+            boxes.clear();
+            boxes.extend(group.iter().map(|(_, copy)| *copy));
             if boxes.len() > 1 {
                 merge_copies(&mut boxes);
             }
-            let bytes = |copy: &CopyBox| copy.elements() * self.element_bytes;
-            let first = copies.len() as u32;
-            needs.push(Need {
+            let Template { copies, parts, .. } = template;
+            let (first, first_part) = (copies.len() as u32, parts.len() as u32);
+            parts.extend(boxes.iter().map(CopyBox::elements));
+            let mut need = Need {
                 class,
-                bytes: boxes.iter().map(bytes).sum(),
-                padded_bytes: boxes.iter().map(|copy| padded(bytes(copy))).sum(),
+                units: parts[first_part as usize..].iter().sum(),
+                parts: (first_part, parts.len() as u32),
                 copies: (first, first),
-            });
+            };
             let concerns = |rank: u32| {
                 let ranks = &source.classes[class as usize].ranks;
                 ranks.binary_search(&rank).is_ok() || receivers.ranks.binary_search(&rank).is_ok()
             };
             if self.rank.is_none_or(concerns) {
                 copies.append(&mut boxes);
-                needs.last_mut().expect("just pushed").copies.1 = copies.len() as u32;
+                need.copies.1 = copies.len() as u32;
             }
+            needs.push(need);
         }
         Ok(needs)
     }
 
+    /// A box of units in elements.
+    fn in_elements(&self, mut part: NdBox) -> NdBox {
+        for dims in [&mut part.start, &mut part.size] {
+            dims.iter_mut().zip(self.unit.iter()).for_each(|(value, unit)| *value *= unit);
+        }
+        part
+    }
+
     fn check_filled(&self, receivers: &ShardClass<'_>) -> Result<(), ReshardError> {
         let filled: u64 = receivers.pieces.iter().map(|piece| piece.global.volume()).sum();
-        let elements = receivers.shape.volume() - filled;
+        let elements = (receivers.shape.volume() - filled) * self.unit.volume();
         if elements == 0 {
             return Ok(());
         }
         let (tensor, rank) = (self.tensor.to_owned(), receivers.ranks[0]);
-        let shape = Box::new(receivers.shape);
+        let whole = NdBox { start: receivers.shape.zeros(), size: receivers.shape };
+        let shape = Box::new(self.in_elements(whole).size);
         Err(ReshardError::ShardNotFilled { tensor, rank, elements, shape })
     }
 }

@@ -219,6 +219,11 @@ impl Board {
         unsafe { self.region.start().add(offset) }
     }
 
+    /// Keeps the board mapped.
+    pub fn keep(&self) -> Arc<Region> {
+        self.region.clone()
+    }
+
     /// Rings every PE's bell.
     pub fn ring_all(&self) {
         self.members().for_each(|member| member.bell.ring());

@@ -1,13 +1,18 @@
 //! Endpoints: one PE's side of a board, for threads and processes alike.
 
+use std::any::Any;
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::board::{ABSENT, Board, JOINED, LEFT};
 use super::failure::Shape;
-use super::{Failure, Header, Phase, Take, Ticket, Transport, Wait, Window, WindowId};
+use super::{
+    Arrival, Failure, Header, Phase, SlotPlace, Slots, Take, Ticket, Transport, Wait, Window,
+    WindowId,
+};
 
 /// How long a PE sleeps before it looks whether the others are still alive.
 const SLICE: Duration = Duration::from_millis(20);
@@ -23,6 +28,16 @@ pub(super) trait Backing: Send + Sync {
     fn allocate(&self, board: &Board, rank: usize, bytes: usize) -> Result<Window, String>;
     /// Memory of another PE.
     fn open(&self, peer: usize, id: WindowId) -> Result<Window, String>;
+    /// Keeps `shared` for peers of the same process.
+    fn offer(&self, shared: Arc<dyn Any + Send + Sync>) -> Option<WindowId> {
+        let _ = shared;
+        None
+    }
+    /// What a peer of the same process has offered.
+    fn offered(&self, id: WindowId) -> Option<Arc<dyn Any + Send + Sync>> {
+        let _ = id;
+        None
+    }
     /// Called when the group is complete, and when it is left.
     fn settled(&self) {}
 }
@@ -186,55 +201,38 @@ impl Transport for Endpoint {
     ) -> Result<bool, Failure> {
         let Shape { depth, slot_bytes, .. } = self.board.shape();
         assert!(bytes <= slot_bytes, "a message of {bytes} bytes for slots of {slot_bytes}");
-        // Acquire: the receiver has read the last byte before it cleared the flag.
-        let is_free = |slot: &usize| self.board.busy(self.rank, *slot).load(Ordering::Acquire) == 0;
-        let Some(slot) = (0..depth).find(is_free) else { return Ok(false) };
+        let Some(slot) = (0..depth).find(|slot| self.is_free(*slot)) else { return Ok(false) };
         // SAFETY: the slot is this PE's, lies within the board, and holds no message, so that no peer
         // reads it; one thread at a time sends for this PE, as the trait requires.
         let place =
             unsafe { std::slice::from_raw_parts_mut(self.board.slot(self.rank, slot), bytes) };
         let header = fill(place);
-        self.board.busy(self.rank, slot).store(1, Ordering::Relaxed);
-        let pair = self.board.pair(self.rank, peer);
-        let index = pair.sent.load(Ordering::Relaxed);
-        let entry = self.board.entry(self.rank, peer, index);
-        entry.slot.store(slot as u32, Ordering::Relaxed);
-        entry.bytes.store(bytes as u64, Ordering::Relaxed);
-        entry.tag.store(header.tag, Ordering::Relaxed);
-        entry.checksum.store(header.checksum, Ordering::Relaxed);
-        // Release: whoever sees the count sees the entry and the slot.
-        pair.sent.store(index + 1, Ordering::Release);
-        self.board.member(peer).bell.ring();
+        self.publish(slot, peer, bytes, header);
         Ok(true)
     }
 
     fn try_receive(&self, peer: usize, take: &mut Take<'_>) -> Result<bool, Failure> {
-        let Shape { depth, slot_bytes, .. } = self.board.shape();
-        let pair = self.board.pair(peer, self.rank);
-        let index = pair.taken.load(Ordering::Relaxed);
-        if pair.sent.load(Ordering::Acquire) == index {
+        let Some(Arrival { slot, bytes, header }) = self.arrived(peer, self.released(peer))? else {
             return Ok(false);
-        }
-        let entry = self.board.entry(peer, self.rank, index);
-        let slot = entry.slot.load(Ordering::Relaxed) as usize;
-        let bytes = entry.bytes.load(Ordering::Relaxed) as usize;
-        // Another process wrote these: a number out of range is its fault, and must not become ours.
-        if slot >= depth || bytes > slot_bytes {
-            let message = format!("PE {peer} announced {bytes} bytes in slot {slot}");
-            return Err(self.fail(Failure::Local { rank: self.rank, message }));
-        }
-        let header = Header {
-            tag: entry.tag.load(Ordering::Relaxed),
-            checksum: entry.checksum.load(Ordering::Relaxed),
         };
         // SAFETY: the slot lies within the board, and its owner does not write it until `busy` is
         // cleared below.
         let place = unsafe { std::slice::from_raw_parts(self.board.slot(peer, slot), bytes) };
         take(header, place).map_err(|failure| self.fail(failure))?;
-        pair.taken.store(index + 1, Ordering::Relaxed);
-        self.board.busy(peer, slot).store(0, Ordering::Release);
-        self.board.member(peer).bell.ring();
+        self.release(peer, slot);
         Ok(true)
+    }
+
+    fn slots(&self) -> Option<&dyn Slots> {
+        Some(self)
+    }
+
+    fn offer(&self, shared: Arc<dyn Any + Send + Sync>) -> Option<WindowId> {
+        self.backing.offer(shared)
+    }
+
+    fn offered(&self, _: usize, id: WindowId) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.backing.offered(id)
     }
 
     fn bell(&self) -> u32 {
@@ -307,6 +305,66 @@ impl Transport for Endpoint {
         }
         opened.insert((peer, id), window.clone());
         Ok(Some(window))
+    }
+}
+
+impl Slots for Endpoint {
+    fn place(&self, rank: usize, slot: usize) -> SlotPlace {
+        let start = NonNull::new(self.board.slot(rank, slot));
+        SlotPlace {
+            start: start.expect("a board is never at address zero"),
+            keep: self.board.keep(),
+        }
+    }
+
+    fn is_free(&self, slot: usize) -> bool {
+        // Acquire: the receiver has read the last byte before it cleared the flag.
+        self.board.busy(self.rank, slot).load(Ordering::Acquire) == 0
+    }
+
+    fn publish(&self, slot: usize, peer: usize, bytes: usize, header: Header) {
+        self.board.busy(self.rank, slot).store(1, Ordering::Relaxed);
+        let pair = self.board.pair(self.rank, peer);
+        let index = pair.sent.load(Ordering::Relaxed);
+        let entry = self.board.entry(self.rank, peer, index);
+        entry.slot.store(slot as u32, Ordering::Relaxed);
+        entry.bytes.store(bytes as u64, Ordering::Relaxed);
+        entry.tag.store(header.tag, Ordering::Relaxed);
+        entry.checksum.store(header.checksum, Ordering::Relaxed);
+        // Release: whoever sees the count sees the entry and the slot.
+        pair.sent.store(index + 1, Ordering::Release);
+        self.board.member(peer).bell.ring();
+    }
+
+    fn released(&self, peer: usize) -> u64 {
+        self.board.pair(peer, self.rank).taken.load(Ordering::Relaxed)
+    }
+
+    fn arrived(&self, peer: usize, number: u64) -> Result<Option<Arrival>, Failure> {
+        let Shape { depth, slot_bytes, .. } = self.board.shape();
+        if self.board.pair(peer, self.rank).sent.load(Ordering::Acquire) <= number {
+            return Ok(None);
+        }
+        let entry = self.board.entry(peer, self.rank, number);
+        let slot = entry.slot.load(Ordering::Relaxed) as usize;
+        let bytes = entry.bytes.load(Ordering::Relaxed) as usize;
+        // Another process wrote these: a number out of range is its fault, and must not become ours.
+        if slot >= depth || bytes > slot_bytes {
+            let message = format!("PE {peer} announced {bytes} bytes in slot {slot}");
+            return Err(self.fail(Failure::Local { rank: self.rank, message }));
+        }
+        let header = Header {
+            tag: entry.tag.load(Ordering::Relaxed),
+            checksum: entry.checksum.load(Ordering::Relaxed),
+        };
+        Ok(Some(Arrival { slot, bytes, header }))
+    }
+
+    fn release(&self, peer: usize, slot: usize) {
+        let pair = self.board.pair(peer, self.rank);
+        pair.taken.store(pair.taken.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.board.busy(peer, slot).store(0, Ordering::Release);
+        self.board.member(peer).bell.ring();
     }
 }
 

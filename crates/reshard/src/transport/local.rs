@@ -20,6 +20,7 @@
 //! # Ok::<(), syncline_reshard::transport::local::GroupError>(())
 //! ```
 
+use std::any::Any;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -100,6 +101,7 @@ struct Windows(Mutex<Made>);
 struct Made {
     count: u64,
     alive: Vec<(WindowId, Weak<Region>)>,
+    offers: Vec<(WindowId, Weak<dyn Any + Send + Sync>)>,
 }
 
 struct Threads(Arc<Windows>);
@@ -120,6 +122,20 @@ impl Backing for Threads {
         windows.alive.retain(|(_, region)| region.strong_count() > 0);
         windows.alive.push((id, Arc::downgrade(&region)));
         Ok(Window { id, region, _owned: None })
+    }
+
+    fn offer(&self, shared: Arc<dyn Any + Send + Sync>) -> Option<WindowId> {
+        let mut windows = self.0.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let id = WindowId { place: windows.count, bytes: 0 };
+        windows.count += 1;
+        windows.offers.retain(|(_, offer)| offer.strong_count() > 0);
+        windows.offers.push((id, Arc::downgrade(&shared)));
+        Some(id)
+    }
+
+    fn offered(&self, id: WindowId) -> Option<Arc<dyn Any + Send + Sync>> {
+        let windows = self.0.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        windows.offers.iter().find(|(other, _)| *other == id)?.1.upgrade()
     }
 
     fn open(&self, peer: usize, id: WindowId) -> Result<Window, String> {

@@ -9,20 +9,25 @@
 //! stays failed, and every call on every PE returns the same [`Failure`].
 
 mod board;
+pub mod conformance;
 mod endpoint;
 mod failure;
 mod futex;
 pub mod local;
 mod region;
 pub mod shm;
+mod slots;
 mod window;
 
+use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 pub use endpoint::Endpoint;
 pub use failure::{Failure, Phase, RECORD_WORDS, Shape};
 pub(crate) use region::Region;
+pub use slots::{Arrival, SlotPlace, Slots};
 pub use window::{Window, WindowId};
 
 /// What a PE announces when it starts a refit.
@@ -158,6 +163,23 @@ pub trait Transport: Send + Sync {
     /// destination that others write directly.
     fn shares_memory(&self, _peer: usize) -> bool {
         true
+    }
+
+    /// The slots, where lanes can fill and empty them in place; `None` where messages are copied on the way.
+    fn slots(&self) -> Option<&dyn Slots> {
+        None
+    }
+
+    /// Lets peers have `shared`, where PEs are threads of one process; `None` where they are not.
+    fn offer(&self, shared: Arc<dyn Any + Send + Sync>) -> Option<WindowId> {
+        let _ = shared;
+        None
+    }
+
+    /// What `peer` offered under `id`.
+    fn offered(&self, peer: usize, id: WindowId) -> Option<Arc<dyn Any + Send + Sync>> {
+        let _ = (peer, id);
+        None
     }
 
     /// Sends, waiting for a slot; see [`try_send`](Self::try_send).

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use syncline_deps::Dtype;
-use syncline_reshard::transport::{Endpoint, local};
+use syncline_reshard::transport::{
+    Endpoint, Failure, Header, Shape, Take, Ticket, Transport, Wait, Window, WindowId, local,
+};
 use syncline_reshard::{CopyService, Layout, Refit, ServiceError, ServiceOptions, Sources};
 use syncline_testing::Rng;
 
@@ -75,4 +77,62 @@ pub fn agreed<T: std::fmt::Debug>(results: Vec<Result<T, ServiceError>>) -> Stri
         results.into_iter().map(|result| result.unwrap_err().to_string()).collect();
     assert!(errors.iter().all(|error| *error == errors[0]), "not the same: {errors:#?}");
     errors.into_iter().next().unwrap()
+}
+
+/// A transport whose slots cannot be filled in place, and that may change what is sent.
+pub struct Copying<T> {
+    pub inner: T,
+    /// Called with every message after it was filled.
+    pub on_send: fn(&T, &mut [u8]),
+}
+
+impl<T: Transport> Transport for Copying<T> {
+    fn try_send(
+        &self,
+        peer: usize,
+        bytes: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> Header,
+    ) -> Result<bool, Failure> {
+        self.inner.try_send(peer, bytes, &mut |slot| {
+            let header = fill(slot);
+            (self.on_send)(&self.inner, slot);
+            header
+        })
+    }
+    fn rank(&self) -> usize {
+        self.inner.rank()
+    }
+    fn shape(&self) -> Shape {
+        self.inner.shape()
+    }
+    fn enter(&self, ticket: Ticket, wait: &Wait<'_>) -> Result<(), Failure> {
+        self.inner.enter(ticket, wait)
+    }
+    fn ticket(&self, peer: usize) -> Ticket {
+        self.inner.ticket(peer)
+    }
+    fn try_receive(&self, peer: usize, take: &mut Take<'_>) -> Result<bool, Failure> {
+        self.inner.try_receive(peer, take)
+    }
+    fn bell(&self) -> u32 {
+        self.inner.bell()
+    }
+    fn park(&self, seen: u32, wait: &Wait<'_>) -> Result<(), Failure> {
+        self.inner.park(seen, wait)
+    }
+    fn finish(&self, wait: &Wait<'_>) -> Result<(), Failure> {
+        self.inner.finish(wait)
+    }
+    fn fail(&self, failure: Failure) -> Failure {
+        self.inner.fail(failure)
+    }
+    fn failure(&self) -> Option<Failure> {
+        self.inner.failure()
+    }
+    fn allocate(&self, bytes: usize) -> Result<Option<Window>, Failure> {
+        self.inner.allocate(bytes)
+    }
+    fn peer_window(&self, peer: usize, id: WindowId) -> Result<Option<Window>, Failure> {
+        self.inner.peer_window(peer, id)
+    }
 }

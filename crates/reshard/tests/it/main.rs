@@ -3,8 +3,10 @@
 //! | file | what goes there |
 //! | --- | --- |
 //! | `arrays` | moving real arrays by a plan, and what each shard must then hold: the oracle of all others |
+//! | `blocks` | MXFP8: quantised and restored on the way, against the whole tensor |
 //! | `cases` | the layout pairs shipped with reference figures |
 //! | `meshes` | random mesh layouts for the others to draw from |
+//! | `devices` | tensors in memory of devices, moved by lanes |
 //! | `mesh_form` | what the mesh form compiles to |
 //! | `groups` | threads that run one refit together, for the others to use |
 //! | `pipelines` | refits over the local transport against those arrays: random layouts, slots, targets |
@@ -16,7 +18,9 @@
 //! | `transfers_json` | the plan as JSON |
 
 mod arrays;
+mod blocks;
 mod cases;
+mod devices;
 mod groups;
 mod mesh_form;
 mod meshes;

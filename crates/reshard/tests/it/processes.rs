@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use syncline_deps::Dtype;
-use syncline_reshard::transport::{Wait, shm};
+use syncline_reshard::transport::{Wait, conformance, shm};
 use syncline_reshard::{
     CopyService, Destination, Layout, PlanOptions, ServiceError, ServiceOptions, Sources, Target,
     Versions,
@@ -222,6 +222,7 @@ fn one_pe_of_another_test() {
         "refit-on-and-on" => refit_on(&scenario, 1_000_000, false),
         "refit-packed-on-and-on" => refit_on(&scenario, 1_000_000, true),
         "many" => many_refits(&scenario),
+        "conform" => conform(&scenario),
         "join-twice-as-large" => {
             let options = shm::Options { slot_bytes: 8192, ..options() };
             let wait = Wait::timeout(scenario.timeout);
@@ -388,4 +389,92 @@ fn the_file_is_private_and_gone_once_all_have_joined() {
         assert!(started.elapsed() < LIMIT, "both have joined, and the file is still there");
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+fn conform(scenario: &Scenario) -> String {
+    let wait = Wait::timeout(scenario.timeout);
+    let Scenario { name, rank, size, .. } = scenario;
+    let endpoint = shm::join(name, *rank, *size, &options(), &wait).unwrap();
+    match conformance::check(&endpoint, scenario.timeout) {
+        Ok(()) => "conforms".to_owned(),
+        Err(problem) => problem,
+    }
+}
+
+#[test]
+fn the_transport_between_processes_conforms() {
+    for size in [1, 2, 5] {
+        assert_eq!(run_all(&scenarios(size, "conform", LIMIT)), vec!["conforms"; size]);
+    }
+}
+
+/// A memory file system of its own, gone with its test.
+struct Mounted(std::path::PathBuf);
+
+impl Mounted {
+    /// `None`, with a word, where this process may not mount.
+    fn of(bytes: usize) -> Option<Self> {
+        let path = std::env::temp_dir().join(fresh_name());
+        std::fs::create_dir(&path).unwrap();
+        let options = format!("size={bytes},mode=0700");
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &options, "tmpfs"])
+            .arg(&path)
+            .output();
+        match mount {
+            Ok(output) if output.status.success() => Some(Self(path)),
+            refused => {
+                eprintln!("skipped: cannot mount a small tmpfs here: {refused:?}");
+                let _ = std::fs::remove_dir(&path);
+                None
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.read_dir().unwrap().next().is_none()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).output();
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_full_memory_file_system_fails_all_alike_and_leaves_nothing() {
+    let Some(mounted) = Mounted::of(1 << 20) else { return };
+    let full = shm::Options { depth: 2, slot_bytes: 1 << 20, directory: mounted.0.clone() };
+    let wait = Wait::timeout(LIMIT);
+    let refused = shm::join("full", 0, 2, &full, &wait).unwrap_err().to_string();
+    assert!(refused.contains("has no room for"), "{refused}");
+    assert!(mounted.is_empty());
+    // The group fits, what it shall hold does not.
+    let fits = shm::Options { slot_bytes: 4096, ..full };
+    let axes = |tp: usize| format!(r#"[["tp", {tp}]]"#);
+    let (from, to) = (model(2, 256, Dtype::F32, &axes(3)), model(2, 256, Dtype::F32, &axes(2)));
+    let errors: Vec<String> = std::thread::scope(|scope| {
+        let pe = |rank: usize| {
+            let (fits, from, to) = (&fits, &from, &to);
+            scope.spawn(move || {
+                let endpoint = shm::join("fits", rank, 3, fits, &Wait::timeout(LIMIT)).unwrap();
+                let options = ServiceOptions { timeout: LIMIT, ..Default::default() };
+                let mut service = CopyService::new(endpoint, options);
+                let refit = service.prepare(from, to, &PlanOptions::default()).unwrap();
+                let mine = shards(from, rank);
+                let refitted = service.destination(&refit).and_then(|destination| {
+                    let target = Target::Destination(&destination);
+                    service.refit(&refit, &bind(&refit, &mine), target)
+                });
+                refitted.unwrap_err().to_string()
+            })
+        };
+        let threads: Vec<_> = (0..3).map(pe).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(errors.iter().all(|error| *error == errors[0]), "{errors:?}");
+    assert!(errors[0].contains("has no room for"), "{errors:?}");
+    assert!(mounted.is_empty(), "something is left behind");
 }

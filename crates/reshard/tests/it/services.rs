@@ -5,16 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use syncline_deps::Dtype;
-use syncline_reshard::transport::{
-    Endpoint, Failure, Header, Shape, Take, Ticket, Transport, Wait, Window, WindowId, local,
-};
+use syncline_reshard::transport::{Endpoint, Failure, Ticket, Transport, Wait, conformance, local};
 use syncline_reshard::{
     CopyService, DestinationError, Layout, PlanOptions, ServiceError, ServiceOptions, Sources,
     Target, Targets, Versions,
 };
 use syncline_testing::for_seeds;
 
-use crate::groups::{PATIENCE, agreed, bind, on_endpoints, on_threads, shards};
+use crate::groups::{Copying, PATIENCE, agreed, bind, on_endpoints, on_threads, shards};
 use crate::pipelines::model;
 
 const SMALL: local::Options = local::Options { depth: 2, slot_bytes: 256 };
@@ -362,62 +360,10 @@ fn a_reader_keeps_its_version_while_refits_go_on() {
     );
 }
 
-/// Changes one byte of the third message that PE 1 sends.
-struct Noise {
-    endpoint: Endpoint,
-    sent: AtomicU64,
-}
-
-impl Transport for Noise {
-    fn try_send(
-        &self,
-        peer: usize,
-        bytes: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Header,
-    ) -> Result<bool, Failure> {
-        self.endpoint.try_send(peer, bytes, &mut |slot| {
-            let header = fill(slot);
-            if self.sent.fetch_add(1, Ordering::Relaxed) == 2 && self.endpoint.rank() == 1 {
-                slot[bytes / 2] ^= 1;
-            }
-            header
-        })
-    }
-    fn rank(&self) -> usize {
-        self.endpoint.rank()
-    }
-    fn shape(&self) -> Shape {
-        self.endpoint.shape()
-    }
-    fn enter(&self, ticket: Ticket, wait: &Wait<'_>) -> Result<(), Failure> {
-        self.endpoint.enter(ticket, wait)
-    }
-    fn ticket(&self, peer: usize) -> Ticket {
-        self.endpoint.ticket(peer)
-    }
-    fn try_receive(&self, peer: usize, take: &mut Take<'_>) -> Result<bool, Failure> {
-        self.endpoint.try_receive(peer, take)
-    }
-    fn bell(&self) -> u32 {
-        self.endpoint.bell()
-    }
-    fn park(&self, seen: u32, wait: &Wait<'_>) -> Result<(), Failure> {
-        self.endpoint.park(seen, wait)
-    }
-    fn finish(&self, wait: &Wait<'_>) -> Result<(), Failure> {
-        self.endpoint.finish(wait)
-    }
-    fn fail(&self, failure: Failure) -> Failure {
-        self.endpoint.fail(failure)
-    }
-    fn failure(&self) -> Option<Failure> {
-        self.endpoint.failure()
-    }
-    fn allocate(&self, bytes: usize) -> Result<Option<Window>, Failure> {
-        self.endpoint.allocate(bytes)
-    }
-    fn peer_window(&self, peer: usize, id: WindowId) -> Result<Option<Window>, Failure> {
-        self.endpoint.peer_window(peer, id)
+/// Changes one byte of what PE 1 sends.
+fn disturb(endpoint: &Endpoint, slot: &mut [u8]) {
+    if endpoint.rank() == 1 {
+        slot[slot.len() / 2] ^= 1;
     }
 }
 
@@ -425,7 +371,7 @@ impl Transport for Noise {
 fn a_corrupt_segment_fails_all_and_leaves_destinations_as_documented() {
     for versions in [Versions::One, Versions::Two] {
         let error = agreed(on_endpoints(local::group(2, &SMALL).unwrap(), |endpoint| {
-            let noise = Noise { endpoint, sent: AtomicU64::new(0) };
+            let noise = Copying { inner: endpoint, on_send: disturb };
             let options = ServiceOptions { checksums: true, versions, ..options() };
             let mut service = CopyService::new(noise, options);
             let refit = service.prepare(&tp(2), &tp(1), &PlanOptions::default())?;
@@ -470,4 +416,60 @@ fn a_destination_too_large_for_memory_fails_all() {
     });
     let error = agreed(results);
     assert!(error.starts_with("PE 1: cannot map"), "{error}");
+}
+
+#[test]
+fn the_transport_between_threads_conforms_also_where_it_copies() {
+    for size in [1, 2, 5] {
+        for depth in [1, 3] {
+            let group = local::Options { depth, slot_bytes: 192 };
+            on_endpoints(local::group(size, &group).unwrap(), |endpoint| {
+                conformance::check(&endpoint, PATIENCE).unwrap();
+            });
+            on_endpoints(local::group(size, &group).unwrap(), |endpoint| {
+                let copying = Copying { inner: endpoint, on_send: |_, _| () };
+                conformance::check(&copying, PATIENCE).unwrap();
+            });
+        }
+    }
+}
+
+#[test]
+fn readers_never_see_half_a_refit() {
+    let (from, to) = (tp(2), tp(1));
+    for separate_lanes in [Some(false), Some(true)] {
+        let options = ServiceOptions { separate_lanes, ..options() };
+        on_threads(2, &SMALL, options, |service| {
+            let refit = service.prepare(&from, &to, &PlanOptions::default()).unwrap();
+            let destination = service.destination(&refit).unwrap();
+            let is_over = std::sync::atomic::AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let reader = || {
+                    let mut seen = 0;
+                    while !is_over.load(Ordering::Relaxed) {
+                        let reading = destination.read().unwrap();
+                        assert!(reading.version() >= seen, "versions only grow");
+                        seen = reading.version();
+                        let stamp = seen as u8;
+                        for (name, _) in refit.targets().iter() {
+                            let tensor = reading.tensor(name).unwrap();
+                            assert!(tensor.iter().all(|&byte| byte == stamp), "version {seen}");
+                        }
+                    }
+                };
+                let readers = [scope.spawn(reader), scope.spawn(reader)];
+                for version in 1..=60u8 {
+                    let held = shards(&from, service.rank());
+                    let held: Vec<(String, Vec<u8>)> = held
+                        .into_iter()
+                        .map(|(n, bytes)| (n, vec![version; bytes.len()]))
+                        .collect();
+                    let target = Target::Destination(&destination);
+                    service.refit(&refit, &bind(&refit, &held), target).unwrap();
+                }
+                is_over.store(true, Ordering::Relaxed);
+                readers.into_iter().for_each(|reader| reader.join().unwrap());
+            });
+        });
+    }
 }

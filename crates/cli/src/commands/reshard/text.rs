@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use syncline_reshard::{Schedule, TransferPlan};
+use syncline_reshard::{NdBox, Schedule, TransferPlan};
 
 use super::size::show;
 use crate::outcome::one_line;
@@ -19,6 +19,7 @@ pub(super) fn print(
     let lines = if full { usize::MAX } else { LINES_MAX };
     totals(plan, schedule, out)?;
     rounds(schedule, lines, out)?;
+    batches(schedule, lines, out)?;
     ranks(plan, lines, out)?;
     transfers(plan, schedule, lines, out)
 }
@@ -59,6 +60,28 @@ fn rounds(schedule: &Schedule, lines: usize, out: &mut dyn Write) -> io::Result<
     more(sums.len(), lines, "rounds", out)
 }
 
+/// What each slot carries, and how full it is.
+fn batches(schedule: &Schedule, lines: usize, out: &mut dyn Write) -> io::Result<()> {
+    let all = schedule.batches();
+    if all.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nround    PEs         batch         bytes   of slot  segments")?;
+    for batch in all.iter().take(lines) {
+        let peers = format!("{} -> {}", batch.src, batch.dst);
+        let filled = batch.bytes as f64 / schedule.slot_bytes() as f64 * 100.0;
+        writeln!(
+            out,
+            "{:>5}  {peers:<10}  {:>5}  {:>12}  {filled:>7.1}%  {:>8}",
+            batch.round,
+            batch.number,
+            show(batch.bytes),
+            batch.segments.len()
+        )?;
+    }
+    more(all.len(), lines, "batches", out)
+}
+
 fn ranks(plan: &TransferPlan, lines: usize, out: &mut dyn Write) -> io::Result<()> {
     let (sent, received) = plan.traffic().by_rank(plan.world());
     let mut kept = vec![0; sent.len()];
@@ -79,26 +102,31 @@ fn transfers(
     lines: usize,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let mut parts: Vec<(Option<u32>, u32, u64, u64)> = (0u32..)
+    let mut parts: Vec<(Option<(u32, u64)>, u32, u64, u64)> = (0u32..)
         .zip(plan.ops())
         .filter(|(_, op)| op.is_self_move())
         .map(|(at, op)| (None, at, 0, plan.copy_box(op).elements()))
         .collect();
     for batch in schedule.batches() {
         let segments = batch.segments.iter();
-        parts.extend(segments.map(|part| (Some(batch.round), part.op, part.first, part.count)));
+        let place = |offset| Some((batch.round, offset));
+        parts.extend(segments.map(|part| (place(part.offset), part.op, part.first, part.count)));
     }
     writeln!(out, "\nround    PEs           bytes  what")?;
-    for &(round, op, first, count) in parts.iter().take(lines) {
+    for &(place, op, first, count) in parts.iter().take(lines) {
         let op = &plan.ops()[op as usize];
         let (copy, tensor) = (plan.copy_box(op), plan.tensor(op));
-        let round = round.map_or("stays".to_owned(), |round| round.to_string());
-        let bytes = show(count * tensor.wire_dtype().bytes());
+        let round = place.map_or("stays".to_owned(), |(round, _)| round.to_string());
+        let bytes = show(count * tensor.unit_bytes()[1]);
         let peers = format!("{} -> {}", op.src, op.dst);
         write!(out, "{round:>5}  {peers:<10}  {bytes:>12}  {}", one_line(&tensor.name))?;
-        write!(out, " {} -> {}", copy.src_box(), copy.dst_box())?;
+        let (source, target) = plan.boxes(op, &NdBox::whole(copy.size));
+        write!(out, " {source} -> {target}")?;
         if count < copy.elements() {
             write!(out, ", elements {first}..{} of {}", first + count, copy.elements())?;
+        }
+        if let Some((_, offset)) = place {
+            write!(out, ", at byte {offset} of the slot")?;
         }
         writeln!(out)?;
     }

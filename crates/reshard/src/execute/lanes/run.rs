@@ -1,0 +1,447 @@
+//! One PE's part of a refit on lanes.
+//!
+//! The calling thread submits and waits for points; bytes are moved by lanes. A slot that the send lane found free is packed, and
+//! sent when the pack lanes say so; a message that the receive lane has verified is unpacked, and its slot given back; in
+//! between, the copy lanes do what needs no slot. At most `depth` messages are under way in each direction, and two batches
+//! of copies.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use syncline_device::{
+    Backend, Batch, Command, Deadline, DeviceError, HostFunction, Lane, LaneKind, Point,
+    PointStatus, wait_any,
+};
+
+use super::super::bindings::Held;
+use super::super::destination::PeerDestination;
+use super::super::pipeline::Run;
+use super::super::program::{Message, Move};
+use super::PipelineLanes;
+use super::boxes::{BoxMove, Memory, Moves, Side};
+use super::port::{Expected, Port};
+use crate::copy::Store;
+use crate::transport::{Failure, Transport};
+
+/// How long the calling thread sleeps before it looks whether somebody has cancelled.
+const SLICE: Duration = Duration::from_millis(20);
+
+/// Batches of copies under way: one runs while the next is submitted.
+const COPIES_MAX: usize = 2;
+
+/// A refit under way on lanes.
+pub(crate) struct LaneRun<'a> {
+    run: &'a Run<'a>,
+    lanes: &'a PipelineLanes,
+    port: Arc<Port>,
+}
+
+/// What the calling thread waits for.
+#[derive(Default)]
+struct Pending {
+    /// Slots that packing waits for: which message, and when its slot is free.
+    free: VecDeque<(usize, Point)>,
+    /// Messages to be sent: when, and their bytes.
+    sent: VecDeque<(Point, u64)>,
+    /// Messages expected: when they are there, and in which slot of their sender.
+    ready: VecDeque<(usize, Expected, Point, Arc<OnceLock<usize>>)>,
+    /// Messages being unpacked: until when, and their bytes.
+    unpacked: VecDeque<(Point, u64)>,
+    /// Copies: until when, and their bytes, those placed with peers and those kept.
+    copied: VecDeque<(Vec<Point>, u64, u64)>,
+}
+
+/// How far a run has come.
+#[derive(Default)]
+struct Counts {
+    slots_asked: usize,
+    packed: usize,
+    messages_asked: usize,
+    unpacked: usize,
+}
+
+impl<'a> LaneRun<'a> {
+    /// Runs everything of `run` on `lanes`, and returns when no lane has anything of it left.
+    pub fn run(run: &'a Run<'a>, lanes: &'a PipelineLanes) -> Result<(), Failure> {
+        let offered = run.offered_lanes();
+        let mut drain = Drain { transport: run.transport, lanes, offered, is_done: false };
+        let checksums = run.has_checksums();
+        // SAFETY: `drain` waits for every lane before this function returns or unwinds.
+        let port = unsafe { Port::new(run.transport, run.control.wait, checksums, lanes) };
+        let this = Self { run, lanes, port: Arc::new(port) };
+        let result = this.drive().map_err(|error| this.failure(error));
+        drain.is_done = result.is_ok();
+        result
+    }
+
+    /// What the whole group fails with: what it agreed on already, or else this.
+    fn failure(&self, error: Stopped) -> Failure {
+        let transport = self.run.transport;
+        if let Some(failure) = transport.failure() {
+            return failure;
+        }
+        transport.fail(match error {
+            Stopped::Failed(failure) => failure,
+            Stopped::Lane(error) => {
+                let message = error.root_cause().to_string();
+                Failure::Local { rank: transport.rank(), message }
+            }
+        })
+    }
+
+    fn drive(&self) -> Result<(), Stopped> {
+        let sends = self.run.sends();
+        let receives = self.run.receives();
+        let numbers = numbers(&receives);
+        let mut moves = self.run.moves().peekable();
+        let depth = self.run.transport.shape().depth;
+        let (mut pending, mut counts) = (Pending::default(), Counts::default());
+        loop {
+            self.take_done(&mut pending)?;
+            while counts.slots_asked < sends.len().min(counts.packed + depth) {
+                pending.free.push_back(self.ask_slot(&sends, counts.slots_asked)?);
+                counts.slots_asked += 1;
+            }
+            let in_work = counts.unpacked - pending.unpacked.len();
+            while counts.messages_asked < receives.len().min(in_work + depth) {
+                let at = counts.messages_asked;
+                pending.ready.push_back(self.ask_message(at, receives[at], numbers[at])?);
+                counts.messages_asked += 1;
+            }
+            if let Some((at, free)) = pop_reached(&mut pending.free, |(_, point)| point)? {
+                let sent = self.pack(sends[at], at % depth, free)?;
+                pending.sent.push_back((sent, sends[at].bytes as u64));
+                counts.packed += 1;
+                continue;
+            }
+            if let Some((at, expected, ready, slot)) =
+                pop_reached(&mut pending.ready, |(_, _, point, _)| point)?
+            {
+                let slot = *slot.get().expect("stored before its point was reached");
+                let unpacked = self.unpack(receives[at], &expected, slot, ready)?;
+                pending.unpacked.push_back((unpacked, receives[at].bytes as u64));
+                counts.unpacked += 1;
+                continue;
+            }
+            if pending.copied.len() < COPIES_MAX && moves.peek().is_some() {
+                pending.copied.push_back(self.copy(&mut moves)?);
+                continue;
+            }
+            if pending.is_empty() {
+                return Ok(());
+            }
+            self.wait(&pending.fronts())?;
+        }
+    }
+
+    /// Waits until one of `points` is reached, or somebody cancels, or the deadline passes.
+    fn wait(&self, points: &[Point]) -> Result<(), Stopped> {
+        let wait = &self.run.control.wait;
+        let until = wait.deadline.min(Instant::now() + SLICE);
+        match wait_any(points, Deadline::at(until)) {
+            Ok(_) | Err(DeviceError::NothingToWaitFor) => {}
+            Err(DeviceError::DeadlinePassed { .. }) => {}
+            Err(error) => return Err(Stopped::Lane(error)),
+        }
+        if let Some(failure) = self.run.transport.failure() {
+            return Err(Stopped::Failed(failure));
+        }
+        wait.expired(self.run.transport.rank())
+            .map_or(Ok(()), |failure| Err(Stopped::Failed(failure)))
+    }
+
+    /// Reports everything that has ended.
+    fn take_done(&self, pending: &mut Pending) -> Result<(), Stopped> {
+        while let Some((_, bytes)) = pop_reached(&mut pending.sent, |(point, _)| point)? {
+            self.run.report_sent(bytes);
+        }
+        while let Some((_, bytes)) = pop_reached(&mut pending.unpacked, |(point, _)| point)? {
+            self.run.report_received(bytes);
+        }
+        // A batch of nothing has no points, and has ended.
+        while let Some((points, _, _)) = pending.copied.front() {
+            for point in points {
+                match point.status() {
+                    PointStatus::Reached => {}
+                    PointStatus::Pending => return Ok(()),
+                    PointStatus::Failed(cause) => return Err(Stopped::Lane(cause)),
+                }
+            }
+            let (_, placed, kept) = pending.copied.pop_front().expect("it is there");
+            self.run.report_copied(placed, kept);
+        }
+        Ok(())
+    }
+
+    /// The point at which the slot for message `at` is free.
+    fn ask_slot(&self, sends: &[&Message], at: usize) -> Result<(usize, Point), Stopped> {
+        let depth = self.run.transport.shape().depth;
+        // Whoever got the last message out of this slot has to give it back.
+        let peer = sends[at.saturating_sub(depth)].peer as usize;
+        let port = self.port.clone();
+        let wait = move || port.wait_free(at % depth, peer);
+        Ok((at, submit_host(&self.lanes.send, "slot free", wait)?))
+    }
+
+    /// Packs a message into slot `slot`, and returns the point at which it is sent.
+    fn pack(&self, message: &Message, slot: usize, free: Point) -> Result<Point, Stopped> {
+        let memory = self.port.send_slot(slot)?;
+        // The receiver reads the slot next: through the caches.
+        let mut moves = Moves::new(self.lanes, LaneKind::Pack, Store::Cached);
+        for piece in &message.pieces {
+            let shape = self.run.program.shape(piece.shape);
+            moves.add(BoxMove {
+                copy: shape.copy.clone(),
+                recode: shape.recode,
+                source: Side {
+                    memory: self.source(piece.tensor, LaneKind::Pack)?,
+                    offset: piece.tensor_offset,
+                },
+                target: Side { memory: memory.clone(), offset: piece.slot_offset },
+                scales: self.scales(piece.tensor, LaneKind::Pack)?,
+            })?;
+        }
+        let (port, peer, bytes, tag) =
+            (self.port.clone(), message.peer as usize, message.bytes, message.tag);
+        let publish = HostFunction::new("send", move || port.publish(slot, peer, bytes, tag));
+        // SAFETY: `run` drains all lanes before it returns; the slot is this PE's until it is sent, and the sources are
+        // borrowed for the whole run.
+        let points = unsafe { moves.submit(&[free], Some((&self.lanes.send, publish)))? };
+        Ok(points.into_iter().next().expect("the point of the function that sends"))
+    }
+
+    /// The point at which message `at` has come and was verified, and where it will say in which slot it is.
+    fn ask_message(
+        &self,
+        at: usize,
+        message: &Message,
+        number: u64,
+    ) -> Result<(usize, Expected, Point, Arc<OnceLock<usize>>), Stopped> {
+        let expected = Expected {
+            peer: message.peer as usize,
+            number,
+            bytes: message.bytes,
+            tag: message.tag,
+            own_slot: at % self.run.transport.shape().depth,
+        };
+        let slot = Arc::new(OnceLock::new());
+        let (port, found) = (self.port.clone(), slot.clone());
+        let receive = move || {
+            let _ = found.set(port.receive(&expected)?);
+            Ok(())
+        };
+        let ready = submit_host(&self.lanes.receive, "data ready", receive)?;
+        Ok((at, expected, ready, slot))
+    }
+
+    /// Unpacks a message, and returns the point at which its slot is given back.
+    fn unpack(
+        &self,
+        message: &Message,
+        expected: &Expected,
+        slot: usize,
+        ready: Point,
+    ) -> Result<Point, Stopped> {
+        let memory = self.port.arrived_slot(expected, slot)?;
+        let kind = LaneKind::Unpack;
+        let mut moves = Moves::new(self.lanes, kind, self.run.store);
+        for piece in &message.pieces {
+            let shape = self.run.program.shape(piece.shape);
+            moves.add(BoxMove {
+                copy: shape.copy.clone(),
+                recode: shape.recode,
+                source: Side { memory: memory.clone(), offset: piece.slot_offset },
+                target: Side {
+                    memory: self.target(piece.tensor, kind)?,
+                    offset: piece.tensor_offset,
+                },
+                scales: None,
+            })?;
+        }
+        let (port, peer) = (self.port.clone(), expected.peer);
+        let release = HostFunction::new("release", move || {
+            port.release(peer, slot);
+            Ok(())
+        });
+        let lane = &self.lanes.host_lanes.unpack;
+        // SAFETY: `run` drains all lanes before it returns; the sender leaves the slot alone until it is released, and the
+        // plan writes each byte of the targets once.
+        let points = unsafe { moves.submit(&[ready], Some((lane, release)))? };
+        Ok(points.into_iter().next().expect("the point of the function that releases"))
+    }
+
+    /// Copies the next boxes that need no slot, about as many bytes as a slot has.
+    fn copy(
+        &self,
+        next: &mut std::iter::Peekable<impl Iterator<Item = &'a Move>>,
+    ) -> Result<(Vec<Point>, u64, u64), Stopped> {
+        let (kind, slot_bytes) = (LaneKind::Copy, self.run.transport.shape().slot_bytes);
+        let mut moves = Moves::new(self.lanes, kind, self.run.store);
+        let (mut placed, mut kept) = (0, 0);
+        while (placed + kept) < slot_bytes as u64 {
+            let Some(each) = next.next() else { break };
+            let shape = self.run.program.shape(each.shape);
+            let bytes = shape.copy.target_bytes() as u64;
+            let source = self.source(each.source, kind)?;
+            let (target, offset) = if each.peer == self.run.program.rank {
+                kept += bytes;
+                (self.target(each.target, kind)?, each.target_offset)
+            } else {
+                placed += bytes;
+                self.peer_target(each)?
+            };
+            let scales = self.scales(each.source, kind)?;
+            // In parts no larger than a slot: what has to be put together on the way takes no more memory than that.
+            for (part, source_offset, target_offset) in shape.copy.parts(slot_bytes) {
+                moves.add(BoxMove {
+                    copy: part,
+                    recode: shape.recode,
+                    source: Side {
+                        memory: source.clone(),
+                        offset: each.source_offset + source_offset,
+                    },
+                    target: Side { memory: target.clone(), offset: offset + target_offset },
+                    scales: scales.clone(),
+                })?;
+            }
+        }
+        // SAFETY: `run` drains all lanes before it returns; the plan writes each byte once, and what peers announced stays
+        // theirs until all have finished.
+        Ok((unsafe { moves.submit(&[], None)? }, placed, kept))
+    }
+
+    fn source(&self, tensor: u32, kind: LaneKind) -> Result<Memory, Stopped> {
+        let held = self.run.sources.held(tensor).expect("checked to be bound");
+        Ok(Memory::tensor(self.lanes, kind, held)?)
+    }
+
+    fn scales(&self, tensor: u32, kind: LaneKind) -> Result<Option<Memory>, Stopped> {
+        let scales = self.run.program.scales.get(&tensor);
+        scales.map(|&scales| self.source(scales, kind)).transpose()
+    }
+
+    fn target(&self, tensor: u32, kind: LaneKind) -> Result<Memory, Stopped> {
+        let held = self.run.place.held(tensor).expect("checked to be bound");
+        Ok(Memory::tensor(self.lanes, kind, &held)?)
+    }
+
+    /// Where a box goes in the memory of a peer.
+    fn peer_target(&self, each: &Move) -> Result<(Memory, usize), Stopped> {
+        let peer = self.run.peer(each.peer).expect("skipped where there is none");
+        match peer {
+            PeerDestination::Window(window) => {
+                let address = self.run.peer_address(window, each).map_err(Stopped::Failed)?;
+                Ok((Memory::host(address, Some(window.keep())), 0))
+            }
+            PeerDestination::Offered(offer) => {
+                let view = offer.view(each.target).ok_or_else(|| {
+                    let message = format!("PE {} has no tensor {}", each.peer, each.target);
+                    Stopped::Failed(Failure::Local { rank: self.run.transport.rank(), message })
+                })?;
+                let device = view.buffer().device();
+                let by_host = device.backend == Backend::Cpu || self.lanes.covers(device);
+                let memory = match by_host {
+                    true => Memory::tensor(self.lanes, LaneKind::Copy, &Held::View(view.clone()))?,
+                    false => Memory::Device { lane: offer.lane().clone(), view: view.clone() },
+                };
+                Ok((memory, each.target_offset))
+            }
+        }
+    }
+}
+
+impl Pending {
+    /// The next point of each kind.
+    fn fronts(&self) -> Vec<Point> {
+        let free = self.free.front().map(|(_, point)| point);
+        let sent = self.sent.front().map(|(point, _)| point);
+        let ready = self.ready.front().map(|(_, _, point, _)| point);
+        let unpacked = self.unpacked.front().map(|(point, _)| point);
+        // Of a batch on several lanes one that is not reached yet: the others are looked at then.
+        let copied = self.copied.front().and_then(|(points, _, _)| {
+            points.iter().find(|point| !point.is_reached()).or(points.last())
+        });
+        [free, sent, ready, unpacked, copied].into_iter().flatten().cloned().collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.free.is_empty()
+            && self.sent.is_empty()
+            && self.ready.is_empty()
+            && self.unpacked.is_empty()
+            && self.copied.is_empty()
+    }
+}
+
+/// Why a run ends early.
+enum Stopped {
+    Failed(Failure),
+    Lane(DeviceError),
+}
+
+impl From<DeviceError> for Stopped {
+    fn from(error: DeviceError) -> Self {
+        Stopped::Lane(error)
+    }
+}
+
+/// The number of each message among those of its sender.
+fn numbers(receives: &[&Message]) -> Vec<u64> {
+    let mut next = std::collections::HashMap::new();
+    let number = |message: &&Message| {
+        let next: &mut u64 = next.entry(message.peer).or_default();
+        *next += 1;
+        *next - 1
+    };
+    receives.iter().map(number).collect()
+}
+
+/// The first item, if its point is reached.
+fn pop_reached<T>(
+    items: &mut VecDeque<T>,
+    point: impl Fn(&T) -> &Point,
+) -> Result<Option<T>, Stopped> {
+    let Some(first) = items.front() else { return Ok(None) };
+    match point(first).status() {
+        PointStatus::Pending => Ok(None),
+        PointStatus::Reached => Ok(items.pop_front()),
+        PointStatus::Failed(cause) => Err(Stopped::Lane(cause)),
+    }
+}
+
+fn submit_host(
+    lane: &Arc<dyn Lane>,
+    name: &str,
+    function: impl FnOnce() -> Result<(), DeviceError> + Send + 'static,
+) -> Result<Point, Stopped> {
+    Ok(lane.submit(Batch::from(Command::host(name, function)))?)
+}
+
+/// Waits for all lanes when it is dropped: nothing that a run lent to them is in use after it.
+struct Drain<'a> {
+    transport: &'a dyn Transport,
+    lanes: &'a PipelineLanes,
+    /// Lanes of peers that this run has given work.
+    offered: Vec<Arc<dyn Lane>>,
+    /// Everything was waited for; lanes have nothing left.
+    is_done: bool,
+}
+
+impl Drop for Drain<'_> {
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        if self.transport.failure().is_none() {
+            // Here by a panic: functions that wait for other PEs must end.
+            let message = "a refit was abandoned by a panic".to_owned();
+            self.transport.fail(Failure::Local { rank: self.transport.rank(), message });
+        }
+        for lane in self.lanes.all().chain(&self.offered) {
+            // Reached or failed, the lane is done with what it was given.
+            let _ = lane.synchronize(Deadline::NEVER);
+        }
+        self.lanes.all().for_each(|lane| lane.recover());
+    }
+}

@@ -1,0 +1,294 @@
+//! What becomes of a tensor's elements on the way: nothing, a conversion of each, or of blocks with a shared scale.
+//!
+//! Tensors that are quantised in blocks ([`mx`]) are planned in units of a block: their placements are divided by 32 along
+//! the last dimension, and everything else (covering, merging, cutting to slots) goes on as for any other tensor. Restoring
+//! needs no units: the scale of any element is known to its sender.
+
+use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use syncline_deps::Dtype;
+
+use super::{BlockScales, PlanTensor};
+use crate::convert::mx;
+use crate::dims::Dims;
+use crate::error::ReshardError;
+use crate::hash::FastMap;
+use crate::layout::{Layout, Pattern, Piece, Placement, Shard};
+
+/// How the elements of a tensor change on the way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Recoding {
+    /// Each by itself, if at all.
+    #[default]
+    Elements,
+    /// Blocks of 32 become eight-bit elements, scaled by what [`Recoding::BlockScales`] sends to another tensor.
+    BlockElements,
+    /// Of each block of 32, only the scale is sent.
+    BlockScales {
+        /// The format of the elements that the scales are for.
+        elements: Dtype,
+    },
+    /// Blocks of eight-bit elements are restored with their scales, by the sender, who holds both.
+    Restored {
+        /// Position of the scales among the tensors of the source layout.
+        scales: u32,
+    },
+}
+
+const BLOCK: u64 = mx::BLOCK as u64;
+
+impl PlanTensor {
+    /// Elements that the plan counts as one, in the source and in the destination: 32 where blocks are quantised.
+    pub fn unit_elements(&self) -> (u64, u64) {
+        match self.recoding {
+            Recoding::Elements | Recoding::Restored { .. } => (1, 1),
+            Recoding::BlockElements => (BLOCK, BLOCK),
+            Recoding::BlockScales { .. } => (BLOCK, 1),
+        }
+    }
+
+    /// Bytes of such a unit: in the source, on the way, and in the destination.
+    pub fn unit_bytes(&self) -> [u64; 3] {
+        let (source, target) = self.unit_elements();
+        // Blocks are recoded by their sender: what is on the way is what arrives.
+        [
+            source * self.src_dtype.bytes(),
+            target * self.wire_dtype().bytes(),
+            target * self.dst_dtype.bytes(),
+        ]
+    }
+}
+
+/// Which tensors are in blocks, by the patterns that were declared.
+pub(super) struct Blocks {
+    rules: Vec<(Pattern, String)>,
+}
+
+impl Blocks {
+    pub(super) fn new(declared: &[BlockScales]) -> Result<Self, ReshardError> {
+        let rule = |each: &BlockScales| Ok((Pattern::new(&each.pattern)?, each.suffix.clone()));
+        Ok(Self { rules: declared.iter().map(rule).collect::<Result<_, ReshardError>>()? })
+    }
+
+    /// The name of the tensor with the scales of `name`, if it was declared to have them.
+    pub(super) fn scales_of(&self, name: &str) -> Option<String> {
+        let rule = self.rules.iter().find(|(pattern, _)| pattern.matches(name))?;
+        Some(format!("{name}{}", rule.1))
+    }
+
+    /// The tensor whose scales `name` has, if it was declared to.
+    fn elements_of<'n>(&self, name: &'n str) -> Option<&'n str> {
+        self.rules.iter().find_map(|(pattern, suffix)| {
+            let elements = name.strip_suffix(suffix.as_str())?;
+            pattern.matches(elements).then_some(elements)
+        })
+    }
+
+    /// How the destination's tensor `index` comes about where blocks are concerned; `None` where they are not.
+    pub(super) fn pair(
+        &self,
+        from: &Layout,
+        to: &Layout,
+        index: u32,
+    ) -> Result<Option<PlanTensor>, ReshardError> {
+        let target = &to.tensors()[index as usize];
+        let name = target.name();
+        if self.rules.is_empty() {
+            return Ok(None);
+        }
+        if let Some(elements) = self.elements_of(name).filter(|_| from.index_of(name).is_none()) {
+            return self.pair_scales(from, to, index, elements).map(Some);
+        }
+        let (Some(scales), Some(at)) = (self.scales_of(name), from.index_of(name)) else {
+            return Ok(None);
+        };
+        let source = &from.tensors()[at];
+        let (src_dtype, dst_dtype) = (source.dtype(), target.dtype());
+        let tensor = |recoding| PlanTensor {
+            name: name.to_owned(),
+            from: at as u32,
+            to: index,
+            src_dtype,
+            dst_dtype,
+            recoding,
+        };
+        if mx::is_supported(src_dtype, dst_dtype) {
+            if to.index_of(&scales).is_none() {
+                return Err(refused(
+                    name,
+                    format!("the destination has no `{scales}` for its scales"),
+                ));
+            }
+            return Ok(Some(tensor(Recoding::BlockElements)));
+        }
+        if mx::is_supported(dst_dtype, src_dtype) {
+            let Some(scales_at) = from.index_of(&scales) else {
+                return Err(refused(name, format!("the source has no `{scales}` with its scales")));
+            };
+            self.check_scales(from, at, scales_at)?;
+            return Ok(Some(tensor(Recoding::Restored { scales: scales_at as u32 })));
+        }
+        Ok(None)
+    }
+
+    fn pair_scales(
+        &self,
+        from: &Layout,
+        to: &Layout,
+        index: u32,
+        elements: &str,
+    ) -> Result<PlanTensor, ReshardError> {
+        let target = &to.tensors()[index as usize];
+        let name = target.name();
+        let known = to.tensor(elements).zip(from.index_of(elements));
+        let Some((quantised, at)) = known else {
+            return Err(refused(
+                name,
+                format!("there is no `{elements}` that it could have the scales of"),
+            ));
+        };
+        let source = &from.tensors()[at];
+        if !mx::is_supported(source.dtype(), quantised.dtype()) || target.dtype() != Dtype::F8E8M0 {
+            let cause = format!(
+                "it is {} and would have the scales of `{elements}`, which goes from {} to {}: scales are f8_e8m0, of f32, f16 or bf16 that becomes f8_e4m3 or f8_e5m2",
+                target.dtype(),
+                source.dtype(),
+                quantised.dtype()
+            );
+            return Err(refused(name, cause));
+        }
+        check_scale_shape(name, source.shape(), target.shape())?;
+        Ok(PlanTensor {
+            name: name.to_owned(),
+            from: at as u32,
+            to: index,
+            src_dtype: source.dtype(),
+            dst_dtype: target.dtype(),
+            recoding: Recoding::BlockScales { elements: quantised.dtype() },
+        })
+    }
+
+    /// Every PE that holds elements must hold exactly their scales, laid out alike: the sender needs both.
+    fn check_scales(&self, from: &Layout, at: usize, scales_at: usize) -> Result<(), ReshardError> {
+        let (elements, scales) = (&from.tensors()[at], &from.tensors()[scales_at]);
+        check_scale_shape(scales.name(), elements.shape(), scales.shape())?;
+        let blocks = in_blocks(elements.name(), elements.placement())?;
+        if scales.dtype() != Dtype::F8E8M0 || blocks.shards != scales.placement().shards {
+            let cause = format!(
+                "its scales `{}` do not lie as its blocks do: f8_e8m0, on the same PEs, in the same order",
+                scales.name()
+            );
+            return Err(refused(elements.name(), cause));
+        }
+        Ok(())
+    }
+}
+
+/// The source's tensors that are used up by restoring others.
+pub(super) fn consumed(pairs: &[PlanTensor]) -> HashSet<u32> {
+    let scales = |pair: &PlanTensor| match pair.recoding {
+        Recoding::Restored { scales } => Some(scales),
+        _ => None,
+    };
+    pairs.iter().filter_map(scales).collect()
+}
+
+fn refused(tensor: &str, cause: String) -> ReshardError {
+    ReshardError::Blocks { tensor: tensor.to_owned(), cause }
+}
+
+fn check_scale_shape(name: &str, elements: &Dims, scales: &Dims) -> Result<(), ReshardError> {
+    let mut expected = *elements;
+    if let Some(last) = expected.last_mut()
+        && last.is_multiple_of(BLOCK)
+    {
+        *last /= BLOCK;
+        if expected == *scales {
+            return Ok(());
+        }
+    }
+    let cause = format!(
+        "scales of shape {scales} for elements of shape {elements}: one for every {BLOCK} along the last dimension"
+    );
+    Err(refused(name, cause))
+}
+
+/// The placement in units of blocks; refuses one that cuts a block.
+pub(super) fn in_blocks(name: &str, placement: &Placement) -> Result<Placement, ReshardError> {
+    let divided = |dims: &Dims, rank: Option<u32>| -> Result<Dims, ReshardError> {
+        let mut dims = *dims;
+        match dims.last_mut() {
+            Some(last) if last.is_multiple_of(BLOCK) => *last /= BLOCK,
+            _ => {
+                let holder =
+                    rank.map_or("it".to_owned(), |rank| format!("its shard on rank {rank}"));
+                let cause = format!(
+                    "{holder} cuts a block: blocks are {BLOCK} elements along the last dimension, from a multiple of {BLOCK} on"
+                );
+                return Err(refused(name, cause));
+            }
+        }
+        Ok(dims)
+    };
+    let shard = |shard: &Shard| {
+        let rank = Some(shard.rank);
+        let piece = |piece: &Piece| -> Result<Piece, ReshardError> {
+            let mut piece = *piece;
+            piece.global.start = divided(&piece.global.start, rank)?;
+            piece.global.size = divided(&piece.global.size, rank)?;
+            piece.local = divided(&piece.local, rank)?;
+            Ok(piece)
+        };
+        let pieces = shard.pieces.iter().map(piece).collect::<Result<_, _>>()?;
+        Ok(Shard { rank: shard.rank, shape: divided(&shard.shape, rank)?, pieces })
+    };
+    let shards = placement.shards.iter().map(shard).collect::<Result<_, ReshardError>>()?;
+    Ok(Placement {
+        shape: divided(&placement.shape, None)?,
+        shards,
+        hash: placement.hash,
+        form: None,
+    })
+}
+
+/// Placements in units of blocks, made once for each that is needed.
+#[derive(Default)]
+pub(super) struct BlockPlacements(FastMap<*const Placement, Arc<Placement>>);
+
+impl BlockPlacements {
+    pub(super) fn new(
+        from: &Layout,
+        to: &Layout,
+        tensors: &[PlanTensor],
+    ) -> Result<Self, ReshardError> {
+        let mut made = Self::default();
+        for tensor in tensors {
+            let (source, target) = tensor.unit_elements();
+            if source > 1 {
+                made.add(&tensor.name, from.tensors()[tensor.from as usize].placement())?;
+            }
+            if target > 1 {
+                made.add(&tensor.name, to.tensors()[tensor.to as usize].placement())?;
+            }
+        }
+        Ok(made)
+    }
+
+    fn add(&mut self, name: &str, placement: &Arc<Placement>) -> Result<(), ReshardError> {
+        if let Entry::Vacant(new) = self.0.entry(Arc::as_ptr(placement)) {
+            new.insert(Arc::new(in_blocks(name, placement)?));
+        }
+        Ok(())
+    }
+
+    /// `placement` in units of `unit` elements.
+    pub(super) fn of<'a>(&'a self, placement: &'a Arc<Placement>, unit: u64) -> &'a Placement {
+        match unit {
+            1 => placement,
+            _ => &self.0[&Arc::as_ptr(placement)],
+        }
+    }
+}

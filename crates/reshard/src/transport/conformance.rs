@@ -1,0 +1,249 @@
+//! What every transport must do, as checks that any group can run.
+//!
+//! Every PE of a group calls [`check`] on its own endpoint at the same time, be it a thread, a process or a rank of a
+//! cluster: messages of all sizes and orders, back-pressure, agreement on the start and the end of a refit, memory that
+//! peers write, and at last a failure that all must agree on. The group has failed afterwards, as asked.
+
+use std::time::Duration;
+
+use super::{Failure, Header, Ticket, Transport, Wait};
+
+/// Runs all checks; says what does not hold.
+///
+/// ```
+/// use std::time::Duration;
+/// use syncline_reshard::transport::{conformance, local};
+///
+/// let endpoints = local::group(3, &local::Options { depth: 2, slot_bytes: 256 })?;
+/// std::thread::scope(|scope| {
+///     for endpoint in &endpoints {
+///         scope.spawn(move || conformance::check(endpoint, Duration::from_secs(30)).unwrap());
+///     }
+/// });
+/// # Ok::<(), local::GroupError>(())
+/// ```
+pub fn check(transport: &dyn Transport, timeout: Duration) -> Result<(), String> {
+    let suite = Suite { transport, timeout };
+    suite.tickets()?;
+    suite.sizes()?;
+    suite.order_and_back_pressure()?;
+    suite.everyone_to_everyone()?;
+    suite.windows()?;
+    suite.silence_times_out()?;
+    suite.failure_is_agreed()
+}
+
+struct Suite<'a> {
+    transport: &'a dyn Transport,
+    timeout: Duration,
+}
+
+/// The byte at `at` of message `number` from one PE to another.
+fn byte(from: usize, to: usize, number: usize, at: usize) -> u8 {
+    (from * 31 + to * 17 + number * 7 + at) as u8
+}
+
+impl Suite<'_> {
+    fn wait(&self) -> Wait<'static> {
+        Wait::timeout(self.timeout)
+    }
+
+    fn rank(&self) -> usize {
+        self.transport.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.transport.shape().size
+    }
+
+    /// Runs `body` between a start and an end that all PEs agree on.
+    fn refit(
+        &self,
+        what: &str,
+        ticket: Ticket,
+        body: impl FnOnce() -> Result<(), String>,
+    ) -> Result<(), String> {
+        let told = |failure: Failure| format!("{what}: {failure}");
+        self.transport.enter(ticket, &self.wait()).map_err(told)?;
+        body().map_err(|problem| format!("{what}: {problem}"))?;
+        self.transport.finish(&self.wait()).map_err(told)
+    }
+
+    fn send(&self, to: usize, number: usize, bytes: usize) -> Result<(), String> {
+        let from = self.rank();
+        let fill = &mut |slot: &mut [u8]| {
+            slot.iter_mut().enumerate().for_each(|(at, place)| *place = byte(from, to, number, at));
+            Header { tag: number as u64, checksum: bytes as u32 }
+        };
+        let sent = self.transport.send(to, bytes, fill, &self.wait());
+        sent.map_err(|failure| format!("sending {bytes} bytes: {failure}"))
+    }
+
+    fn receive(&self, from: usize, number: usize, bytes: usize) -> Result<(), String> {
+        let to = self.rank();
+        let mut problem = None;
+        let take = &mut |header: Header, slot: &[u8]| {
+            let expected = Header { tag: number as u64, checksum: bytes as u32 };
+            let is_same = |(at, got): (usize, &u8)| *got == byte(from, to, number, at);
+            if header != expected || slot.len() != bytes || !slot.iter().enumerate().all(is_same) {
+                problem = Some(format!(
+                    "message {number} of {bytes} bytes from PE {from} came as {header:?} with {} bytes, or with others",
+                    slot.len()
+                ));
+            }
+            Ok(())
+        };
+        let received = self.transport.receive(from, take, &self.wait());
+        received.map_err(|failure| format!("receiving {bytes} bytes: {failure}"))?;
+        problem.map_or(Ok(()), Err)
+    }
+
+    /// What a PE announces is what the others see, each time anew.
+    fn tickets(&self) -> Result<(), String> {
+        for round in 0..3 {
+            let ticket =
+                |rank: usize| Ticket { fingerprint: (rank * 100 + round) as u64, window: None };
+            self.refit("tickets", ticket(self.rank()), || {
+                let wrong =
+                    (0..self.size()).find(|&peer| self.transport.ticket(peer) != ticket(peer));
+                wrong.map_or(Ok(()), |peer| Err(format!("of PE {peer} in round {round}")))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Nothing, a byte, and every size around a whole slot, around a ring.
+    fn sizes(&self) -> Result<(), String> {
+        let slot_bytes = self.transport.shape().slot_bytes;
+        let (to, from) = self.neighbours(1);
+        for (number, bytes) in [0, 1, 63, slot_bytes - 1, slot_bytes].into_iter().enumerate() {
+            self.refit("sizes", Ticket::default(), || {
+                // With itself a PE exchanges nothing: a group of one has no messages.
+                if to != self.rank() {
+                    self.send(to, number, bytes)?;
+                    self.receive(from, number, bytes)?;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The PEs `step` places on and back.
+    fn neighbours(&self, step: usize) -> (usize, usize) {
+        let (rank, size) = (self.rank(), self.size());
+        ((rank + step) % size, (rank + size - step % size) % size)
+    }
+
+    /// More messages than there are slots wait for their turn, and come in order.
+    fn order_and_back_pressure(&self) -> Result<(), String> {
+        let depth = self.transport.shape().depth;
+        let (to, from) = self.neighbours(1);
+        if to == self.rank() {
+            return Ok(());
+        }
+        self.refit("order", Ticket::default(), || {
+            let mut received = 0;
+            for number in 0..5 * depth {
+                while received < 5 * depth && !self.try_send(to, number)? {
+                    self.receive(from, received, 40)?;
+                    received += 1;
+                }
+                if received == 5 * depth {
+                    self.send(to, number, 40)?;
+                }
+            }
+            (received..5 * depth).try_for_each(|number| self.receive(from, number, 40))
+        })
+    }
+
+    fn try_send(&self, to: usize, number: usize) -> Result<bool, String> {
+        let from = self.rank();
+        let sent = self.transport.try_send(to, 40, &mut |slot| {
+            slot.iter_mut().enumerate().for_each(|(at, place)| *place = byte(from, to, number, at));
+            Header { tag: number as u64, checksum: 40 }
+        });
+        sent.map_err(|failure| failure.to_string())
+    }
+
+    fn everyone_to_everyone(&self) -> Result<(), String> {
+        for round in 0..3 {
+            self.refit("everyone to everyone", Ticket::default(), || {
+                for step in 1..self.size() {
+                    let (to, from) = self.neighbours(step);
+                    self.send(to, step + round, 32 + step)?;
+                    self.receive(from, step + round, 32 + step)?;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Where PEs share memory, each writes its own line of every other's window.
+    fn windows(&self) -> Result<(), String> {
+        const LINE: usize = 64;
+        let bytes = LINE * self.size();
+        let told = |failure: Failure| format!("windows: {failure}");
+        let window = self.transport.allocate(bytes).map_err(told)?;
+        let announced = window.as_ref().map(|window| (window.id(), [1, 2]));
+        let ticket = Ticket { fingerprint: 7, window: announced };
+        self.refit("windows", ticket, || {
+            for peer in 0..self.size() {
+                let Some((id, _)) = self.transport.ticket(peer).window else { continue };
+                let opened = self.transport.peer_window(peer, id).map_err(told)?;
+                let opened = opened.ok_or("a peer's window was announced and is not there")?;
+                let line = [byte(self.rank(), peer, 0, 0); LINE];
+                // SAFETY: the window has a line for each PE, and only this one writes its own.
+                unsafe {
+                    let place = opened.start().add(self.rank() * LINE);
+                    std::ptr::copy_nonoverlapping(line.as_ptr(), place, LINE);
+                }
+            }
+            Ok(())
+        })?;
+        let Some(window) = window else { return Ok(()) };
+        for peer in 0..self.size() {
+            // SAFETY: the window is this PE's, and all have finished writing it.
+            let line = unsafe { std::slice::from_raw_parts(window.start().add(peer * LINE), LINE) };
+            if line.iter().any(|&got| got != byte(peer, self.rank(), 0, 0)) {
+                return Err(format!("windows: what PE {peer} wrote has not arrived"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A message that nobody sends is not received, and that takes no longer than it may.
+    fn silence_times_out(&self) -> Result<(), String> {
+        self.refit("silence", Ticket::default(), || {
+            let (_, from) = self.neighbours(1);
+            let came = self.transport.try_receive(from, &mut |_, _| Ok(()));
+            match came {
+                Ok(false) => Ok(()),
+                other => Err(format!("there is no message, and try_receive says {other:?}")),
+            }
+        })
+    }
+
+    /// The last PE fails the group; everybody returns its failure, also those who wait for something else.
+    fn failure_is_agreed(&self) -> Result<(), String> {
+        let failure = Failure::Local { rank: self.size() - 1, message: "as asked".to_owned() };
+        let wait = self.wait();
+        let entered = self.transport.enter(Ticket::default(), &wait);
+        entered.map_err(|failure| format!("failure: {failure}"))?;
+        let seen = if self.rank() + 1 == self.size() {
+            self.transport.fail(failure.clone())
+        } else {
+            let (_, from) = self.neighbours(1);
+            match self.transport.receive(from, &mut |_, _| Ok(()), &wait) {
+                Ok(()) => return Err("failure: a message came that nobody sent".to_owned()),
+                Err(failure) => failure,
+            }
+        };
+        let finished = self.transport.finish(&wait);
+        match (seen == failure, &finished, self.transport.failure() == Some(failure.clone())) {
+            (true, Err(also), true) if *also == failure => Ok(()),
+            _ => Err(format!("failure: {seen} and {finished:?} instead of {failure}")),
+        }
+    }
+}
