@@ -8,7 +8,8 @@ use syncline_deps::Dtype;
 /// bit for bit, whatever is said here about floats.
 ///
 /// Epsilon is the distance from 1 to the next number of the coarsest float among the arguments' dtypes
-/// ([`Tolerance::epsilon`]), and counts relative to the largest magnitude that an element is computed from.
+/// ([`Tolerance::epsilon`]), and counts relative to the largest magnitude that an element is computed from. Numbers so
+/// small that they are subnormal may be zero on devices that have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Tolerance {

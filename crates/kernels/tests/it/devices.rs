@@ -198,3 +198,55 @@ fn integers_on_vulkan_are_those_of_the_cpu() {
 fn integers_on_opencl_are_those_of_the_cpu() {
     all_as_the_cpu("integers_on_opencl_are_those_of_the_cpu", opencl());
 }
+
+/// A target that is the source, byte for byte: every work item reads what it needs of an element before it stores it.
+fn in_place(device: Option<Arc<dyn Device>>) {
+    let Some(device) = device else { return };
+    let library = Library::builtin();
+    for (name, dtype) in [("scale", Dtype::F16), ("softmax", Dtype::F32), ("rmsnorm", Dtype::BF16)]
+    {
+        let entry = library.get(name).unwrap();
+        let mut rng = Rng::new(17);
+        let mut apart: Vec<Held> = Vec::new();
+        for (position, parameter) in entry.signature.parameters.iter().enumerate() {
+            let shape: &[u64] = if name == "rmsnorm" && position == 1 { &[70] } else { &[5, 70] };
+            let access = if parameter.writes { Access::OutputExisting } else { Access::Input };
+            let mut one = Held::random_layout(&mut rng, dtype, shape, access);
+            let count = shape.iter().product::<u64>();
+            one.set(&(0..count).map(|at| (at % 13) as f64 / 4.0 - 1.0).collect::<Vec<_>>());
+            apart.push(one);
+        }
+        let buffers: Vec<_> = apart
+            .iter()
+            .map(|one| {
+                let buffer = device.buffer(one.bytes.len() as u64);
+                buffer.write(0, &one.bytes).unwrap();
+                buffer
+            })
+            .collect();
+        let last = apart.len() - 1;
+        let arg = |(position, one): (usize, &Held)| {
+            let from = if position == last { 0 } else { position };
+            KernelArg::new(one.access, buffers[from].view(apart[from].view).unwrap())
+        };
+        let args: Vec<KernelArg> = apart.iter().enumerate().map(arg).collect();
+        let scalars: Vec<Scalar> = entry.signature.scalars.iter().map(|one| one.default).collect();
+        let command = Command::dispatch(&entry.kernel, args, scalars.clone());
+        let done = device.lanes()[0].submit(Batch::new().command(command)).unwrap();
+        done.wait(Deadline::after(Duration::from_secs(120))).unwrap();
+        let mut together = apart[0].clone();
+        together.bytes = buffers[0].read(0, together.bytes.len()).unwrap();
+        dispatch(&device, &entry.kernel, &mut apart, &scalars).unwrap();
+        assert_eq!(together.get(), apart[last].get(), "{name} on {}", device.spec());
+    }
+}
+
+#[test]
+fn in_place_on_vulkan() {
+    in_place(vulkan());
+}
+
+#[test]
+fn in_place_on_opencl() {
+    in_place(opencl());
+}
