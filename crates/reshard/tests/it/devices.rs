@@ -344,7 +344,6 @@ fn views_that_do_not_fit_are_refused_when_bound() {
 }
 
 #[test]
-#[ignore = "a Vulkan lane that mixes copies of the device and of the host completes batches out of order"]
 fn tensors_in_vulkan_memory_arrive_as_the_naive_copy_says() {
     let Some(device) = driven(&syncline_vulkan::Probe::new()) else { return };
     random_refits("tensors_in_vulkan_memory_arrive_as_the_naive_copy_says", 8, &device);
