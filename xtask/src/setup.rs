@@ -22,7 +22,10 @@ const FOR_TESTS: &[Package] = &[("/usr/bin/gcc", "gcc")];
 const FOR_DEVICE_TESTS: &[Package] = &[
     ("/usr/share/vulkan/icd.d/lvp_icd.x86_64.json", "mesa-vulkan-drivers"),
     ("/usr/share/doc/libvulkan1", "libvulkan1"),
-    ("/usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json", "vulkan-validationlayers"),
+    (
+        "/usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json",
+        "vulkan-validationlayers",
+    ),
     ("/etc/OpenCL/vendors/pocl.icd", "pocl-opencl-icd"),
     ("/usr/share/doc/ocl-icd-libopencl1", "ocl-icd-libopencl1"),
 ];
