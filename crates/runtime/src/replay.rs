@@ -30,3 +30,6 @@ pub use bound::{BoundPlan, Canceller, RunTicket};
 pub use error::{BindError, LoadError, RunError};
 pub use load::{LoadOptions, LoadedPlan};
 pub use run::OpTime;
+
+#[cfg(all(test, shuttle))]
+mod shuttle_models;

@@ -78,6 +78,10 @@ fn serve(shared: &Shared, lane: usize, when: When, mut number: u64) {
         }
         if when == When::Away {
             number = number.max(next_run(shared, lane));
+            if number > started.get() {
+                // Others were done with it first.
+                continue;
+            }
         }
         take_part(shared, lane, number, started);
         number += 1;
