@@ -141,7 +141,7 @@ impl Program {
         let plan = Arc::new(plan);
         let time = |op: &syncline_plan::Op| OpTime { start_ns: op.start_ns, end_ns: op.end_ns };
         let times: Vec<OpTime> = plan.ops().iter().map(time).collect();
-        Ok(collect(&plan, &times, Vec::new()))
+        Ok(collect(&plan, &times, &[], Vec::new()))
     }
 
     fn recorded_costs(&self) -> Vec<u64> {

@@ -7,6 +7,7 @@
 //! Once bound, a run allocates nothing, locks nothing and hashes nothing.
 
 mod balance;
+mod barrier;
 mod bell;
 mod bind;
 mod body;

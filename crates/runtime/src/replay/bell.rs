@@ -3,7 +3,8 @@
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use super::sync::{AtomicU32, Ordering, WaitWord, sequence_point, spin_loop, thread};
+use super::barrier;
+use super::sync::{AtomicU32, Ordering, WaitWord, spin_loop, thread};
 
 /// How often a waiter looks before it goes to sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,17 +41,19 @@ pub struct Bell {
 impl Bell {
     /// A sleeper looks again after this time even if nobody wakes it: a bound on what a kernel's hiccup could cost.
     const NAP: Duration = Duration::from_millis(100);
+    /// So many of the first looks follow each other at once.
+    const EAGER_SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 200 };
 
     pub fn new() -> Self {
         Self { sleepers: AtomicU32::new(0), word: WaitWord::new() }
     }
 
-    /// Wakes those that sleep, after a sequentially consistent change of what they look at.
+    /// Wakes those that sleep, after a change of what they look at.
     #[inline]
     pub fn ring(&self) {
-        // P2 of the protocol.
-        sequence_point();
-        if self.sleepers.load(Ordering::SeqCst) != 0 {
+        // P2 and P3 of the protocol.
+        barrier::light();
+        if self.sleepers.load(Ordering::Relaxed) != 0 {
             self.wake_all();
         }
     }
@@ -60,11 +63,14 @@ impl Bell {
         self.word.bump_and_wake();
     }
 
-    /// Waits until `look` finds what it looks for, by sequentially consistent loads.
+    /// Waits until `look` finds what it looks for.
     #[cold]
     pub fn wait(&self, patience: Patience, mut look: impl FnMut() -> bool) {
-        for _ in 0..patience.spins {
-            spin_loop();
+        for spin in 0..patience.spins {
+            // A pause takes as long as a cache line's way between cores: at first it would only make the waiter late.
+            if spin >= Self::EAGER_SPINS {
+                spin_loop();
+            }
             if look() {
                 return;
             }
@@ -76,10 +82,10 @@ impl Bell {
             }
         }
         loop {
-            // S1 to S4 of the protocol.
+            // S1 to S5 of the protocol.
             self.sleepers.fetch_add(1, Ordering::SeqCst);
             let ticket = self.word.load();
-            sequence_point();
+            barrier::heavy();
             let found = look();
             if !found {
                 self.word.sleep(ticket, Self::NAP);

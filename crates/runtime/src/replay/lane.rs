@@ -25,22 +25,21 @@ impl Progress {
     /// The count.
     #[inline]
     pub fn get(&self) -> u64 {
-        // Sequentially consistent, for the sleeper's look (S3); that acquires too: what was done before the count was
-        // published is seen by whoever sees the count.
-        self.count.load(Ordering::SeqCst)
+        // Acquire: what was done before the count was published is seen by whoever sees the count.
+        self.count.load(Ordering::Acquire)
     }
 
     /// Raises the count to `value` and wakes those that sleep. Only one thread may publish.
     #[inline]
     pub fn publish(&self, value: u64) {
         // P1 of the protocol.
-        self.count.store(value, Ordering::SeqCst);
+        self.count.store(value, Ordering::Release);
         self.bell.ring();
     }
 
     /// As [`Progress::publish`] where several threads may, and a late one must not take back what another said.
     pub fn publish_max(&self, value: u64) {
-        self.count.fetch_max(value, Ordering::SeqCst);
+        self.count.fetch_max(value, Ordering::AcqRel);
         self.bell.ring();
     }
 

@@ -193,7 +193,8 @@ impl Board {
         let (mut unclaimed, mut gapless) = (0, start);
         let mut found = None;
         for op in lane.ops.start + start as usize..lane.ops.end {
-            let word = self.words[op].load(Ordering::SeqCst);
+            // Relaxed: taking it acquires.
+            let word = self.words[op].load(Ordering::Relaxed);
             if word >= 2 * run - 1 {
                 gapless += u64::from(unclaimed == 0);
                 continue;
@@ -217,10 +218,10 @@ impl Board {
     fn is_ready(&self, op: usize, run: u64) -> bool {
         let start = if op == 0 { 0 } else { self.deps_ends[op - 1] };
         let deps = &self.deps[start as usize..self.deps_ends[op] as usize];
-        // Sequentially consistent, for the sleeper's look (S3); that acquires too: what the op before wrote is seen.
+        // Acquire: what the ops before wrote is seen.
         deps.iter().all(|dep| {
             let needed = (2 * run).saturating_sub(dep.slack.into());
-            self.words[dep.op as usize].load(Ordering::SeqCst) >= needed
+            self.words[dep.op as usize].load(Ordering::Acquire) >= needed
         })
     }
 
@@ -262,7 +263,7 @@ impl Board {
             self.ended.publish_max(run);
         }
         // P1 of the protocol.
-        self.words[op].store(2 * run, Ordering::SeqCst);
+        self.words[op].store(2 * run, Ordering::Release);
         self.bell.ring();
     }
 }

@@ -38,14 +38,6 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Between a sequentially consistent store and load. `loom` takes such accesses for weaker than they are; a fence, which
-/// it knows, makes up for that. Nothing elsewhere.
-#[inline(always)]
-pub fn sequence_point() {
-    #[cfg(loom)]
-    loom::sync::atomic::fence(Ordering::SeqCst);
-}
-
 /// A word that threads sleep on until it changes.
 #[derive(Debug)]
 pub struct WaitWord {
