@@ -96,11 +96,11 @@ fn runs_allocate_nothing_and_memory_stays_as_it_was() {
     for way in [
         way(1, 3, Steal::Off, false),
         way(1, 1_000_000, Steal::Off, false),
-        way(2, 1_000, Steal::Off, false),
-        way(2, 1_000, Steal::On, false),
-        way(1, 5_000, Steal::Off, true),
-        way(2, 1_000, Steal::Off, true),
-        way(2, 1_000, Steal::On, true),
+        way(2, 200, Steal::Off, false),
+        way(2, 200, Steal::On, false),
+        way(1, 1_000, Steal::Off, true),
+        way(2, 200, Steal::Off, true),
+        way(2, 200, Steal::On, true),
         way(3, 100, Steal::Auto, false),
     ] {
         let (allocations, bytes) = gained(&device, way);

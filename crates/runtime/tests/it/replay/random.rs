@@ -59,7 +59,7 @@ fn compare(rng: &mut Rng, graph: &TaskGraph, machine: &Machine) {
 }
 
 fn on_lanes(test: &str, lanes: u16) {
-    for_seeds(test, 150, |rng| {
+    for_seeds(test, 60, |rng| {
         let machine = Machine::cpu(lanes).with_sync_ns(*rng.pick(&[0, 50, 2_000]));
         let graph = program::any_graph(rng, &machine, 40);
         compare(rng, &graph, &machine);
@@ -83,7 +83,7 @@ fn four_lanes_equal_the_serial_run() {
 
 #[test]
 fn two_devices_equal_the_serial_run() {
-    for_seeds("two_devices_equal_the_serial_run", 150, |rng| {
+    for_seeds("two_devices_equal_the_serial_run", 60, |rng| {
         let device = |at: u16| DeviceModel::new(format!("cpu:{at}"), 1 + at);
         let mut models = vec![device(0), device(1)];
         if rng.one_in(2) {
@@ -97,7 +97,7 @@ fn two_devices_equal_the_serial_run() {
 
 #[test]
 fn any_machine_equals_the_serial_run() {
-    for_seeds("any_machine_equals_the_serial_run", 60, |rng| {
+    for_seeds("any_machine_equals_the_serial_run", 25, |rng| {
         let machine = program::any_machine(rng);
         let graph = program::any_graph(rng, &machine, 60);
         compare(rng, &graph, &machine);
