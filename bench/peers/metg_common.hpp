@@ -9,9 +9,11 @@
 #include <thread>
 #include <vector>
 
+// The compiler must not know the numbers: with these, the chain stays at one, and the whole loop would be left out.
 inline void compute(int length) {
-    double value = 1.0;
-    for (int at = 0; at < length; at++) value = value * 0.999999 + 0.000001;
+    double value = 1.0, factor = 0.999999, summand = 0.000001;
+    asm volatile("" : "+x"(value), "+x"(factor), "+x"(summand));
+    for (int at = 0; at < length; at++) value = value * factor + summand;
     asm volatile("" : : "x"(value));
 }
 

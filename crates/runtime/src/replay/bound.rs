@@ -170,6 +170,10 @@ impl LoadedPlan {
         self.shared.stop.tickets.fetch_add(1, Ordering::AcqRel);
         self.shared.started.publish(number);
         self.shared.own_started.publish(number);
+        if let Some(board) = self.shared.board.get() {
+            // For lanes that wait in the run before.
+            board.wake();
+        }
         Ok(RunTicket { shared: Arc::clone(&self.shared), number })
     }
 

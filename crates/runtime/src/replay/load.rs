@@ -11,6 +11,7 @@ use syncline_plan::{
 };
 
 use super::balance::{Balance, Steal};
+use super::barrier;
 use super::bell::Patience;
 use super::bind::{Bindings, Claims};
 use super::body::TaskBody;
@@ -160,6 +161,7 @@ impl LoadedPlan {
         let own_lane = counts.rev().max_by_key(|(_, lane)| lane.count).map_or(0, |(at, _)| at);
         let (names, loaded_at) = (Names(Arc::clone(&plan)), Instant::now());
         let shared = Arc::new(Shared::new(lanes.into(), patience, names, loaded_at));
+        barrier::prepare();
         let mut threads = Threads::new(&shared);
         for (lane, record) in plan.lanes().iter().enumerate() {
             if lane != own_lane && record.count > 0 {

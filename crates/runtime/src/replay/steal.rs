@@ -143,6 +143,11 @@ impl Board {
         self.done[(run % RUNS_MAX) as usize].store(0, Ordering::Relaxed);
     }
 
+    /// To be called after a run has begun.
+    pub fn wake(&self) {
+        self.bell.ring();
+    }
+
     /// Runs ops, of `lane` first, until all of run `run` are done; also ops of later runs that have started.
     pub fn work(&self, shared: &Shared, lane: usize, run: u64, started: &Progress) {
         self.work_with(lane, run, started, shared.patience, |claim| self.run(shared, lane, claim));
