@@ -78,18 +78,29 @@ impl LoadedPlan {
     pub(super) fn note_duration(&mut self, took: Duration) {
         self.balance.watched += 1;
         self.balance.shortest = self.balance.shortest.min(took);
-        if self.balance.watched < WATCHED_RUNS
-            || self.shared.board.get().is_some()
-            || !Board::can_steal(&self.plan)
-        {
+        if self.balance.watched < WATCHED_RUNS || !Board::can_steal(&self.plan) {
             return;
         }
         let busy = self.plan.lanes().iter().filter(|lane| lane.count > 0).count() as u128;
         let each = self.balance.shortest.as_nanos() * busy / (self.plan.ops().len() as u128).max(1);
-        if each >= u128::from(WORTH_NS) {
-            // Without threads for it, the lanes go on as they did.
-            let _ = self.steal_from_now_on();
+        let is_worth_it = each >= u128::from(WORTH_NS);
+        match self.shared.board().is_some() {
+            true if !is_worth_it => self.keep_to_lanes(),
+            false if is_worth_it => {
+                // Without threads for it, the lanes go on as they did.
+                let _ = self.steal_from_now_on();
+            }
+            _ => {}
         }
+    }
+
+    /// What was declared was far too long.
+    fn keep_to_lanes(&mut self) {
+        self.wait_for_all();
+        if self.overlaps {
+            self.route_between_runs();
+        }
+        self.shared.drop_board(self.last_run);
     }
 
     fn steal_from_now_on(&mut self) -> Result<(), LoadError> {
@@ -100,7 +111,7 @@ impl LoadedPlan {
                 self.threads.ensure(lane, When::Always, self.last_run + 1)?;
             }
         }
-        self.shared.board.set(board).expect("it is decided once");
+        self.shared.set_board(board);
         Ok(())
     }
 

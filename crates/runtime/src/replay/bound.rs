@@ -154,7 +154,7 @@ impl LoadedPlan {
         if !self.threads.is_empty() {
             shared.started.publish(number);
         }
-        take_part(shared, self.own_lane, number, &shared.started);
+        take_part(shared, shared.board(), self.own_lane, number, &shared.started);
         shared.wait_for_end(number);
         self.last_ended = number;
         let outcome = self.shared.outcome(number);
@@ -170,7 +170,7 @@ impl LoadedPlan {
         self.shared.stop.tickets.fetch_add(1, Ordering::AcqRel);
         self.shared.started.publish(number);
         self.shared.own_started.publish(number);
-        if let Some(board) = self.shared.board.get() {
+        if let Some(board) = self.shared.board() {
             // For lanes that wait in the run before.
             board.wake();
         }
@@ -194,7 +194,7 @@ impl LoadedPlan {
         let began = if is_timed { Instant::now() } else { self.loaded_at };
         // SAFETY: `&mut self`, the run has not begun, and the one whose place it takes has ended.
         unsafe { shared.set_mode(RunMode { number, deadline, is_timed, began }) };
-        if let Some(board) = shared.board.get() {
+        if let Some(board) = shared.board() {
             board.begin(number);
         }
         self.last_run = number;
@@ -227,7 +227,7 @@ impl LoadedPlan {
             return Ok(());
         }
         self.wait_for_all();
-        if self.shared.board.get().is_none() {
+        if self.shared.board().is_none() {
             self.route_between_runs();
         }
         self.threads.ensure(self.own_lane, When::Away, next)?;

@@ -9,6 +9,7 @@ use syncline_plan::OpIndex;
 use super::body::Outcome;
 use super::lane::Progress;
 use super::shared::{LaneWork, RunMode, Shared};
+use super::steal::Board;
 use super::stop::{Failure, Stop, Why};
 
 /// When an op ran, in nanoseconds from the start of the run.
@@ -20,9 +21,16 @@ pub struct OpTime {
     pub end_ns: u64,
 }
 
-/// Takes part in run `number` as `lane`; `started` says which runs have begun.
-pub fn take_part(shared: &Shared, lane: usize, number: u64, started: &Progress) {
-    match shared.board.get() {
+/// Takes part in run `number` as `lane`; `started` says which runs have begun. With `board`, lanes steal in it.
+#[inline]
+pub fn take_part(
+    shared: &Shared,
+    board: Option<&Board>,
+    lane: usize,
+    number: u64,
+    started: &Progress,
+) {
+    match board {
         Some(board) => board.work(shared, lane, number, started),
         // The run ends without lanes that have nothing to do.
         None if shared.lanes[lane].steps.is_empty() => {}

@@ -185,8 +185,10 @@ pub struct Shared {
     pub stop: Stop,
     pub is_closing: AtomicBool,
     pub names: Names,
-    /// There once idle lanes take others' ops.
-    pub board: OnceLock<Board>,
+    /// There once idle lanes have taken others' ops.
+    board: OnceLock<Board>,
+    /// Whether they do. Changes between runs only, and each way once.
+    steals: AtomicBool,
     /// By op: the lane that ran it in the last timed run.
     pub ran_on: Box<[AtomicU16]>,
     slots: [RunSlot; RUNS_MAX as usize],
@@ -210,10 +212,32 @@ impl Shared {
             is_closing: AtomicBool::new(false),
             names,
             board: OnceLock::new(),
+            steals: AtomicBool::new(false),
             ran_on: ran_on.map(AtomicU16::new).collect(),
             slots: std::array::from_fn(|_| slot()),
             lanes,
         }
+    }
+
+    /// The board, if idle lanes take others' ops.
+    #[inline]
+    pub fn board(&self) -> Option<&Board> {
+        // Acquire: who finds that they no longer do finds every lane's progress where its next run begins.
+        if self.steals.load(Ordering::Acquire) { self.board.get() } else { None }
+    }
+
+    /// Makes idle lanes take others' ops from the next run on, when no run is under way.
+    pub fn set_board(&self, board: Board) {
+        self.board.set(board).expect("it is set once");
+        self.steals.store(true, Ordering::Release);
+    }
+
+    /// Makes every lane keep to its own ops again after run number `last`, when no run is under way.
+    pub fn drop_board(&self, last: u64) {
+        for (progress, lane) in self.progress.iter().zip(&self.lanes) {
+            progress.publish(last * lane.steps.len() as u64);
+        }
+        self.steals.store(false, Ordering::Release);
     }
 
     fn slot(&self, number: u64) -> &RunSlot {
@@ -252,7 +276,7 @@ impl Shared {
 
     /// Whether run `number` has ended on all lanes.
     pub fn has_ended(&self, number: u64) -> bool {
-        match self.board.get() {
+        match self.board() {
             Some(board) => board.has_ended(number),
             None => (self.progress.iter().zip(&self.lanes))
                 .all(|(progress, lane)| progress.get() >= number * lane.steps.len() as u64),
@@ -262,7 +286,7 @@ impl Shared {
     /// Waits until run `number` has ended on all lanes.
     #[inline]
     pub fn wait_for_end(&self, number: u64) {
-        match self.board.get() {
+        match self.board() {
             Some(board) => board.wait_for_end(number, self.patience),
             None => {
                 for (progress, lane) in self.progress.iter().zip(&self.lanes) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::error::LoadError;
 use super::run::take_part;
 use super::shared::Shared;
+use super::steal::Board;
 use super::sync::{Ordering, thread};
 
 /// Threads that end when this is dropped, for which no run may be under way.
@@ -76,21 +77,22 @@ fn serve(shared: &Shared, lane: usize, when: When, mut number: u64) {
         if shared.is_closing.load(Ordering::SeqCst) {
             return;
         }
-        if when == When::Away {
-            number = number.max(next_run(shared, lane));
-            if number > started.get() {
-                // Others were done with it first.
-                continue;
-            }
+        // Looked up once, after the run was seen to have begun: whoever steals in it does so to its end.
+        let board = shared.board();
+        let next = next_run(shared, board, lane);
+        if next > number {
+            // The caller did these runs itself, or others were done with them first.
+            number = next;
+            continue;
         }
-        take_part(shared, lane, number, started);
+        take_part(shared, board, lane, number, started);
         number += 1;
     }
 }
 
-/// The first run that `lane` has not run: the caller has run those before.
-fn next_run(shared: &Shared, lane: usize) -> u64 {
-    let ended = match shared.board.get() {
+/// The first run that `lane` may still have to do something in.
+fn next_run(shared: &Shared, board: Option<&Board>, lane: usize) -> u64 {
+    let ended = match board {
         Some(board) => board.last_ended(),
         None => {
             let steps = shared.lanes[lane].steps.len() as u64;

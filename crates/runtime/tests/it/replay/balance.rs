@@ -139,3 +139,37 @@ fn without_stealing_every_op_stays_on_its_lane() {
     drop(bound);
     assert_eq!(loaded.ran_on(), planned);
 }
+
+/// Bodies were declared to be long, and are not: lanes steal at first and keep to their own ops later, runs that were
+/// started and runs that were waited for alike.
+#[test]
+fn what_the_first_runs_take_decides_in_the_end() {
+    let mut graph = TaskGraph::new();
+    let buffer = graph.add_buffer(BufferSpec::external("words", 64)).unwrap();
+    for _ in 0..3 {
+        for at in 0..8 {
+            let view = View::strided(Dtype::U64, at * 8, &[1], &[8]).unwrap();
+            let args = [Arg::inout(buffer, view)];
+            graph.submit(&TaskSpec::new("word", &args).cost_ns(1_000_000)).unwrap();
+        }
+    }
+    for starts_early in [false, true] {
+        let mut loaded = load(&graph, Steal::Auto, |_| super::increment());
+        let buffer = zeroed(64);
+        let bindings = Bindings::new().bind("words", &buffer);
+        let mut bound = loaded.bind(&bindings).unwrap();
+        let mut runs = 0;
+        if starts_early {
+            drop([bound.start().unwrap(), bound.start().unwrap()]);
+            runs += 2;
+        }
+        for _ in 0..5 {
+            bound.run().unwrap();
+            let tickets = [bound.start().unwrap(), bound.start().unwrap()];
+            tickets.into_iter().for_each(|ticket| ticket.wait().unwrap());
+            runs += 3;
+        }
+        drop(bound);
+        assert_eq!(buffer.read::<u64>(0, 8).unwrap(), [3 * runs; 8]);
+    }
+}
