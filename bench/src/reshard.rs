@@ -5,7 +5,7 @@
 //! move from one private buffer to another: with memcpy, and with stores that bypass the caches, which is what the
 //! memory can do. Rounds are interleaved, so that a noisy neighbour disturbs all alike.
 
-mod model;
+pub mod model;
 mod pe;
 
 use std::io::Read;

@@ -68,10 +68,35 @@ impl Row {
     }
 }
 
-/// Shows the rows as a Markdown table, ready for the README beside this crate.
+/// Each figure once: beside a limit if there is one, and never beside a peer.
+pub fn without_peers(rows: &[Row]) -> Vec<Row> {
+    let is_limit =
+        |row: &Row| row.peer.as_ref().is_some_and(|(name, _)| name.starts_with("limit:"));
+    let same = |a: &Row, b: &Row| (&a.work, a.metric, a.n) == (&b.work, b.metric, b.n);
+    let mut kept: Vec<Row> = Vec::new();
+    for row in rows {
+        if is_limit(row) {
+            kept.push(row.clone());
+        } else if !rows.iter().any(|other| same(other, row) && is_limit(other))
+            && !kept.iter().any(|other| same(other, row))
+        {
+            kept.push(Row { peer: None, ..row.clone() });
+        }
+    }
+    kept
+}
+
+/// Prints the rows as a table.
 pub fn print(rows: &[Row]) {
-    println!("\n| bench | work | metric | n | ours | ± | peer | theirs | ratio |");
-    println!("| --- | --- | --- | ---: | ---: | ---: | --- | ---: | ---: |");
+    print!("\n{}", table(rows));
+}
+
+/// The rows as a Markdown table, ready for the README beside this crate.
+pub fn table(rows: &[Row]) -> String {
+    let mut text = String::from(
+        "| bench | work | metric | n | ours | ± | peer | theirs | ratio |\n\
+         | --- | --- | --- | ---: | ---: | ---: | --- | ---: | ---: |\n",
+    );
     for row in rows {
         let (peer, theirs, ratio) = match (&row.peer, row.ratio()) {
             (Some((peer, theirs)), Some(ratio)) => {
@@ -79,11 +104,12 @@ pub fn print(rows: &[Row]) {
             }
             _ => ("", String::new(), String::new()),
         };
-        println!(
-            "| {} | {} | {} | {} | {:.1} | {:.1} | {peer} | {theirs} | {ratio} |",
+        text += &format!(
+            "| {} | {} | {} | {} | {:.1} | {:.1} | {peer} | {theirs} | {ratio} |\n",
             row.bench, row.work, row.metric, row.n, row.ours, row.spread
         );
     }
+    text
 }
 
 /// The whole result as one JSON document.
@@ -92,4 +118,26 @@ pub fn to_json(machine: &str, rows: &[Row]) -> String {
     let document =
         json!({"format": "syncline-bench", "version": 1, "machine": machine, "rows": rows});
     serde_json::to_string_pretty(&document).expect("numbers and strings only") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Figure;
+
+    #[test]
+    fn without_peers_every_figure_stays() {
+        let row = |work| Row::new("b", work, "ns_per_task", 1, Figure { median: 1.0, spread: 0.0 });
+        let rows = [
+            row("x").beside("openmp", 2.0),
+            row("x").beside("rayon", 3.0),
+            row("y").beside("openmp", 2.0),
+            row("y").beside("limit:loop", 0.5),
+            row("z"),
+        ];
+        let kept: Vec<_> =
+            without_peers(&rows).into_iter().map(|row| (row.work, row.peer)).collect();
+        let limit = Some(("limit:loop".to_owned(), 0.5));
+        assert_eq!(kept, [("x".to_owned(), None), ("y".to_owned(), limit), ("z".to_owned(), None)]);
+    }
 }

@@ -35,7 +35,15 @@ fn main() -> ExitCode {
 }
 
 fn bench(arguments: &[&str]) -> Result<(), String> {
-    let mut all = vec!["run", "--profile", "bench", "--package", "syncline-bench", "--"];
+    let mut all = vec!["run", "--profile", "bench", "--package", "syncline-bench"];
+    all.extend(["--features", "wgpu"]);
+    if setup::has_mpi() {
+        all.extend(["--features", "mpi"]);
+    }
+    all.push("--");
     all.extend(arguments);
-    command::cargo(&all, &[])
+    let python = setup::python().map(|path| path.display().to_string());
+    let environment: Vec<_> =
+        python.iter().map(|path| ("SYNCLINE_PYTHON", path.as_str())).collect();
+    command::cargo(&all, &environment)
 }

@@ -18,10 +18,33 @@ pub enum Need {
 type Package = (&'static str, &'static str);
 
 const FOR_TESTS: &[Package] = &[("/usr/bin/gcc", "gcc")];
+/// Drivers without a GPU. Where one cannot be had, the tests that need it say so, and fail only in CI.
+const FOR_DEVICE_TESTS: &[Package] = &[
+    ("/usr/share/vulkan/icd.d/lvp_icd.x86_64.json", "mesa-vulkan-drivers"),
+    ("/usr/share/doc/libvulkan1", "libvulkan1"),
+    ("/usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json", "vulkan-validationlayers"),
+    ("/etc/OpenCL/vendors/pocl.icd", "pocl-opencl-icd"),
+    ("/usr/share/doc/ocl-icd-libopencl1", "ocl-icd-libopencl1"),
+];
 /// The report is looked at with a real browser; where none can be had, those tests say that they are skipped.
-const FOR_BROWSER_TESTS: &[Package] = &[("/usr/bin/chromium", "chromium")];
+const FOR_BROWSER_TESTS: &[Package] =
+    &[("/usr/bin/chromium", "chromium"), ("/usr/bin/chromedriver", "chromium-driver")];
 const FOR_BENCHMARKS: &[Package] =
     &[("/usr/bin/g++", "g++"), ("/usr/include/tbb/flow_graph.h", "libtbb-dev")];
+
+/// Resharding over MPI; where there is none, its tests and rows are left out, with a word.
+const FOR_MPI: &[Package] = &[
+    ("/usr/bin/mpirun", "openmpi-bin"),
+    ("/usr/bin/mpicc", "libopenmpi-dev"),
+    ("/usr/share/doc/libclang-dev", "libclang-dev"),
+];
+/// Two network namespaces stand for two hosts.
+const FOR_NAMESPACES: &[Package] = &[("/usr/sbin/ip", "iproute2")];
+
+/// Whether the MPI transport can be built here.
+pub fn has_mpi() -> bool {
+    succeeds("mpicc", &["--version"]) && succeeds("mpirun", &["--version"])
+}
 
 /// Where the Python of the tests lives, with the packages below: files of ours are read by others, and the other way round.
 const PYTHON: &str = "target/python";
@@ -80,10 +103,12 @@ fn install(packages: &[Package]) -> Result<(), String> {
 /// Everything that `need` takes.
 pub fn run(need: Need) -> Result<(), String> {
     install(FOR_TESTS)?;
-    // A missing peer leaves out its rows, a missing browser its tests; neither is a reason to do nothing.
+    // A missing peer leaves out its rows, a missing browser or driver its tests; none of these is a reason to do nothing.
     let wished = if need == Need::Benchmarks { FOR_BENCHMARKS } else { FOR_BROWSER_TESTS };
-    if let Err(message) = install(wished) {
-        eprintln!("{message}");
+    for packages in [FOR_DEVICE_TESTS, wished, FOR_MPI, FOR_NAMESPACES] {
+        if let Err(message) = install(packages) {
+            eprintln!("{message}");
+        }
     }
     if need == Need::Tests && !succeeds("cargo", &["nextest", "--version"]) {
         cargo(&["install", "--locked", "cargo-nextest"], &[])?;

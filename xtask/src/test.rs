@@ -20,7 +20,29 @@ pub fn run(filter: &[&str]) -> Result<(), String> {
     let python = setup::python().map(|path| path.display().to_string());
     let environment: Vec<_> =
         python.iter().map(|path| ("SYNCLINE_PYTHON", path.as_str())).collect();
+    with_mpi(profile)?;
+    // Last, so that the runner's summary closes the output.
     cargo(&["nextest", "run", "--workspace", "--profile", profile], &environment)
+}
+
+/// What needs MPI: everything else is built and tested without it.
+fn with_mpi(profile: &str) -> Result<(), String> {
+    if !setup::has_mpi() {
+        eprintln!(
+            "skipped: no MPI to build and test the transport with; install openmpi-bin libopenmpi-dev"
+        );
+        return Ok(());
+    }
+    let packages = ["--package", "syncline-mpi", "--package", "syncline-cli"];
+    let features = ["--features", "syncline-mpi/mpi,syncline-cli/mpi"];
+    let mut lint = vec!["clippy", "--all-targets"];
+    lint.extend(packages.iter().chain(&features));
+    lint.extend(["--", "-D", "warnings"]);
+    cargo(&lint, &[])?;
+    let filter = "package(syncline-mpi) or test(reshard_mpi)";
+    let mut all = vec!["nextest", "run", "--profile", profile, "-E", filter];
+    all.extend(packages.iter().chain(&features));
+    cargo(&all, &[])
 }
 
 /// The protocols of lanes under model checkers: the flag that puts one in, the packages, and which of their tests.

@@ -1,14 +1,12 @@
 //! Converting a checkpoint: plan, then write every destination file in chunks from several threads.
 
-use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::FileExt;
+use std::fs;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FallocateFlags, fallocate};
 use syncline_deps::Dtype;
 use syncline_reshard::convert::is_supported;
 use syncline_reshard::{PlanOptions, TransferPlan};
@@ -19,6 +17,8 @@ use crate::error::CheckpointError;
 use crate::journal::Partial;
 use crate::map::MappedFile;
 use crate::source::Checkpoint;
+use crate::team::{Alone, Team};
+use crate::writer::Writer;
 
 /// Files of other checkpoint formats: not carried over, since they would not be converted.
 const OTHER_WEIGHTS: [&str; 9] =
@@ -118,16 +118,75 @@ impl<'a> Conversion<'a> {
         folder: &Path,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<Summary, CheckpointError> {
-        let start = Instant::now();
-        let partial = Partial::open(folder, &self.fingerprint(), self.options.resume)?;
-        let kept: Vec<bool> =
-            (0..self.files.len()).map(|file| self.is_complete(&partial, file)).collect();
-        self.write_files(&partial, &kept, progress)?;
-        for (name, text) in &self.beside {
-            partial.text(name, text.as_bytes())?;
+        self.run_with(&Alone, folder, progress)
+    }
+
+    /// Writes the destination together with others, who have planned the same; `progress` is told the bytes that this
+    /// PE has done.
+    ///
+    /// Every PE reaches both directories. Each reads what it needs for its share of the bytes and writes that; the first
+    /// makes the directory and, when all are done, gives it its name.
+    pub fn run_with(
+        &self,
+        team: &dyn Team,
+        folder: &Path,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<Summary, CheckpointError> {
+        let done = self.run_part(team, folder, progress);
+        if let Err(error) = &done {
+            team.fail(&error.to_string());
         }
-        self.copy_others(&partial)?;
-        partial.finish(SYNC_THREADS)?;
+        done
+    }
+
+    /// Bytes of tensors that `team`'s PE writes if nothing is there yet.
+    pub fn bytes_of(&self, team: &dyn Team) -> u64 {
+        let nothing = vec![false; self.files.len()];
+        self.chunks[self.share(team, &nothing)].iter().map(Chunk::bytes).sum()
+    }
+
+    fn run_part(
+        &self,
+        team: &dyn Team,
+        folder: &Path,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<Summary, CheckpointError> {
+        let start = Instant::now();
+        let is_first = team.rank() == 0;
+        let partial = match is_first {
+            true => Partial::open(folder, &self.fingerprint(), self.options.resume)?,
+            false => Partial::visit(folder)?,
+        };
+        let mut kept = vec![false; self.files.len()];
+        let mut writers = Vec::new();
+        if is_first {
+            kept = self.complete_files(&partial);
+            writers = self.open_files(&kept, |file| Writer::create(&partial, file))?;
+        }
+        meet(team)?;
+        if !is_first {
+            // What was found complete has its name; the first PE has made the others.
+            let is_kept = |file: &OutputFile| partial.folder.join(&file.name).exists();
+            kept = self.files.iter().map(is_kept).collect();
+            writers = self.open_files(&kept, |file| Writer::open(&partial, file))?;
+        }
+        // Nobody gives a file its name before everybody has looked which ones have theirs.
+        meet(team)?;
+        self.write_files(&writers, self.share(team, &kept), progress)?;
+        if team.size() > 1 {
+            // Where PEs are on several machines, only the one that wrote can see to it that it is on disk.
+            writers.iter().flatten().try_for_each(Writer::sync)?;
+        }
+        meet(team)?;
+        if is_first {
+            writers.iter().flatten().try_for_each(Writer::finish)?;
+            for (name, text) in &self.beside {
+                partial.text(name, text.as_bytes())?;
+            }
+            self.copy_others(&partial)?;
+            partial.finish(SYNC_THREADS)?;
+        }
+        meet(team)?;
         let files_kept = kept.iter().filter(|kept| **kept).count() as u64;
         let written = |chunk: &&Chunk| !kept[chunk.file];
         Ok(Summary {
@@ -137,6 +196,33 @@ impl<'a> Conversion<'a> {
             bytes: self.chunks.iter().filter(written).map(Chunk::bytes).sum(),
             elapsed: start.elapsed(),
         })
+    }
+
+    /// The chunks that are this PE's: as many bytes as every other's, one after the other.
+    fn share(&self, team: &dyn Team, kept: &[bool]) -> Range<usize> {
+        let bytes = |chunk: &Chunk| if kept[chunk.file] { 0 } else { chunk.bytes() };
+        let total: u64 = self.chunks.iter().map(bytes).sum();
+        let bound = |rank: usize| {
+            let before = (u128::from(total) * rank as u128 / team.size() as u128) as u64;
+            let mut sum = 0;
+            let mut is_before = |chunk: &Chunk| {
+                sum += bytes(chunk);
+                sum <= before
+            };
+            self.chunks.iter().map_while(|chunk| is_before(chunk).then_some(())).count()
+        };
+        let last = team.rank() + 1 == team.size();
+        bound(team.rank())..if last { self.chunks.len() } else { bound(team.rank() + 1) }
+    }
+
+    /// A writer for each file that is not there yet.
+    fn open_files<'f>(
+        &'f self,
+        kept: &[bool],
+        open: impl Fn(&'f OutputFile) -> Result<Writer<'f>, CheckpointError>,
+    ) -> Result<Vec<Option<Writer<'f>>>, CheckpointError> {
+        let files = self.files.iter().zip(kept);
+        files.map(|(file, kept)| (!kept).then(|| open(file)).transpose()).collect()
     }
 
     /// Differs whenever the result or the source does.
@@ -151,7 +237,24 @@ impl<'a> Conversion<'a> {
         format!("{:016x}-{:016x}", self.plan.fingerprint(), hash(&state) ^ hash(&names))
     }
 
-    /// True if an earlier run has written this file, and every byte of it is what it shall be.
+    /// Which files an earlier run has written, and found right, every byte.
+    fn complete_files(&self, partial: &Partial) -> Vec<bool> {
+        let complete: Vec<AtomicBool> = self.files.iter().map(|_| AtomicBool::new(false)).collect();
+        let next = AtomicUsize::new(0);
+        let work = || loop {
+            let file = next.fetch_add(1, Ordering::Relaxed);
+            let Some(place) = complete.get(file) else { return };
+            place.store(self.is_complete(partial, file), Ordering::Relaxed);
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..self.options.threads.clamp(1, self.files.len().max(1)) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        complete.into_iter().map(AtomicBool::into_inner).collect()
+    }
+
     fn is_complete(&self, partial: &Partial, file: usize) -> bool {
         let output = &self.files[file];
         let Ok(written) = MappedFile::open(&partial.folder.join(&output.name)) else {
@@ -170,53 +273,47 @@ impl<'a> Conversion<'a> {
         })
     }
 
+    /// Writes the chunks of `share`; a file of which all are written gets its name.
     fn write_files(
         &self,
-        partial: &Partial,
-        kept: &[bool],
+        writers: &[Option<Writer<'_>>],
+        share: Range<usize>,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<(), CheckpointError> {
-        let writers: Vec<Option<Writer<'_>>> = self
-            .files
-            .iter()
-            .zip(kept)
-            .map(|(file, kept)| (!kept).then(|| Writer::create(partial, file)).transpose())
-            .collect::<Result<_, _>>()?;
         for chunk in &self.chunks {
             if let Some(writer) = &writers[chunk.file] {
-                writer.chunks_left.fetch_add(1, Ordering::Relaxed);
+                writer.expect();
             }
         }
-        // Files without a chunk have nothing to wait for.
-        for writer in writers.iter().flatten() {
-            if writer.chunks_left.load(Ordering::Relaxed) == 0 {
-                writer.finish()?;
-            }
-        }
-        let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
-        let stop = AtomicBool::new(false);
+        let chunks = &self.chunks[share];
+        let (next, done) = (&AtomicUsize::new(0), &AtomicU64::new(0));
+        let stop = &AtomicBool::new(false);
         let failure = Mutex::new(None);
-        let work = || {
-            let mut slot = Vec::new();
-            while !stop.load(Ordering::Relaxed) {
-                let Some(chunk) = self.chunks.get(next.fetch_add(1, Ordering::Relaxed)) else {
-                    return;
-                };
-                let written = match &writers[chunk.file] {
-                    Some(writer) => {
-                        writer.write(&chunk.read(&self.plan, self.source, &mut slot), chunk.offset)
-                    }
-                    None => Ok(()),
-                };
-                if let Err(error) = written {
-                    stop.store(true, Ordering::Relaxed);
-                    failure.lock().expect("no thread panics with it").get_or_insert(error);
-                    return;
-                }
-                progress(done.fetch_add(chunk.bytes(), Ordering::Relaxed) + chunk.bytes());
-            }
+        let fail = |error: CheckpointError| {
+            stop.store(true, Ordering::Relaxed);
+            failure.lock().expect("no thread panics with it").get_or_insert(error);
         };
         std::thread::scope(|scope| {
+            let work = move || {
+                let mut slot = Vec::new();
+                while !stop.load(Ordering::Relaxed) {
+                    let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                        return;
+                    };
+                    if let Some(writer) = &writers[chunk.file] {
+                        let bytes = chunk.read(&self.plan, self.source, &mut slot);
+                        match writer.write(&bytes, chunk.offset) {
+                            Ok(false) => {}
+                            // The disk takes a file that is complete while others are being written.
+                            Ok(true) => {
+                                drop(scope.spawn(move || writer.sync().unwrap_or_else(fail)))
+                            }
+                            Err(error) => return fail(error),
+                        }
+                    }
+                    progress(done.fetch_add(chunk.bytes(), Ordering::Relaxed) + chunk.bytes());
+                }
+            };
             for _ in 1..self.options.threads.max(1) {
                 scope.spawn(work);
             }
@@ -272,52 +369,7 @@ fn all_chunks(plan: &TransferPlan, files: &[OutputFile], slot_bytes: u64) -> Vec
     found
 }
 
-/// A destination file, under another name until all of it is on disk.
-struct Writer<'a> {
-    file: File,
-    partial: &'a Partial,
-    name: &'a str,
-    chunks_left: AtomicUsize,
-}
-
-impl<'a> Writer<'a> {
-    fn create(partial: &'a Partial, output: &'a OutputFile) -> Result<Self, CheckpointError> {
-        let name = output.name.as_str();
-        let path = partial.folder.join(format!("{name}.part"));
-        let bytes = output.header.file_bytes();
-        // Room is reserved first: a disk that is too small is found out before the work.
-        let create = || {
-            let file = File::create(&path)?;
-            match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
-                Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(bytes)?,
-                reserved => reserved?,
-            }
-            file.write_all_at(&output.header_bytes, 0)?;
-            Ok(file)
-        };
-        let failed = |source: io::Error| CheckpointError::Write { file: path.clone(), source };
-        let file = create().map_err(failed)?;
-        Ok(Self { file, partial, name, chunks_left: AtomicUsize::new(0) })
-    }
-
-    /// Writes a chunk; the last one closes the file.
-    fn write(&self, bytes: &[u8], offset: u64) -> Result<(), CheckpointError> {
-        self.file.write_all_at(bytes, offset).map_err(|source| self.failed(source))?;
-        // AcqRel: whoever closes the file must see that the others' writes are done.
-        if self.chunks_left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.finish()?;
-        }
-        Ok(())
-    }
-
-    /// Gives the file its name. It need not be on disk yet: a resumed run checks every byte that it keeps.
-    fn finish(&self) -> Result<(), CheckpointError> {
-        let folder = &self.partial.folder;
-        let from = folder.join(format!("{}.part", self.name));
-        fs::rename(from, folder.join(self.name)).map_err(|source| self.failed(source))
-    }
-
-    fn failed(&self, source: io::Error) -> CheckpointError {
-        CheckpointError::Write { file: self.partial.folder.join(self.name), source }
-    }
+/// Waits for the others.
+fn meet(team: &dyn Team) -> Result<(), CheckpointError> {
+    team.meet().map_err(CheckpointError::Team)
 }

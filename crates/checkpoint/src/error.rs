@@ -70,6 +70,9 @@ pub enum CheckpointError {
         /// The directory.
         folder: PathBuf,
     },
+    /// Another PE of the team could not go on.
+    #[error("{0}")]
+    Team(String),
     /// A target that cannot be understood.
     #[error("{0}")]
     Target(String),

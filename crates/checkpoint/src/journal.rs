@@ -18,15 +18,31 @@ const JOURNAL: &str = ".conversion";
 pub(crate) struct Partial {
     pub(crate) folder: PathBuf,
     target: PathBuf,
-    /// Holds the lock, which the system lets go even if the process is killed.
-    _journal: File,
+    /// Holds the lock, which the system lets go even if the process is killed; the first PE of a team has it.
+    _journal: Option<File>,
 }
 
 fn failed(file: &Path) -> impl Fn(io::Error) -> CheckpointError {
     move |source| CheckpointError::Write { file: file.to_owned(), source }
 }
 
+/// Where the destination is made.
+fn hidden(target: &Path) -> Result<PathBuf, CheckpointError> {
+    let name = target.file_name().ok_or_else(|| {
+        CheckpointError::Target(format!("{}: not a name for a directory", target.display()))
+    })?;
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    hidden.push(".partial");
+    Ok(target.with_file_name(hidden))
+}
+
 impl Partial {
+    /// The directory that another PE of the team opens.
+    pub(crate) fn visit(target: &Path) -> Result<Self, CheckpointError> {
+        Ok(Self { folder: hidden(target)?, target: target.to_owned(), _journal: None })
+    }
+
     /// Creates the directory for `target`, or goes on with the one that an earlier run of the same conversion left.
     pub(crate) fn open(
         target: &Path,
@@ -36,13 +52,7 @@ impl Partial {
         if target.symlink_metadata().is_ok() {
             return Err(CheckpointError::Exists { folder: target.to_owned() });
         }
-        let name = target.file_name().ok_or_else(|| {
-            CheckpointError::Target(format!("{}: not a name for a directory", target.display()))
-        })?;
-        let mut hidden = OsString::from(".");
-        hidden.push(name);
-        hidden.push(".partial");
-        let folder = target.with_file_name(hidden);
+        let folder = hidden(target)?;
         let path = folder.join(JOURNAL);
         match fs::create_dir(&folder) {
             Ok(()) => {}
@@ -65,7 +75,7 @@ impl Partial {
                 return Err(CheckpointError::OtherConversion { folder, found, expected });
             }
         }
-        Ok(Self { folder, target: target.to_owned(), _journal: journal })
+        Ok(Self { folder, target: target.to_owned(), _journal: Some(journal) })
     }
 
     /// Writes a small file whole.

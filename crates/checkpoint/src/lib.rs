@@ -14,7 +14,9 @@ mod journal;
 mod map;
 mod safetensors;
 mod source;
+mod team;
 mod verify;
+mod writer;
 
 pub use conversion::{Conversion, ConversionOptions, Summary};
 pub use destination::{Destination, target_specs};
@@ -23,4 +25,5 @@ pub use error::CheckpointError;
 pub use family::{add_builtin_rules, builtin_rules, parse_rules, parse_target};
 pub use safetensors::{Header, TensorEntry};
 pub use source::Checkpoint;
+pub use team::{Alone, Team};
 pub use verify::{Difference, verify};

@@ -1,5 +1,6 @@
 //! The commands, one module each.
 
+mod bench;
 mod deps;
 mod devices;
 mod example;
@@ -31,6 +32,8 @@ pub(crate) enum Command {
     /// From one parallel layout of tensors to another.
     #[command(subcommand)]
     Reshard(reshard::ReshardCommand),
+    /// What this machine does: each figure beside a limit where there is one.
+    Bench(bench::BenchArgs),
 }
 
 impl Command {
@@ -43,6 +46,7 @@ impl Command {
             Command::Deps(command) => command.run(),
             Command::Report(args) => report::run(&args),
             Command::Reshard(command) => command.run(),
+            Command::Bench(command) => command.run(),
         }
     }
 }

@@ -38,7 +38,7 @@ pub use map::{MapStats, TensorMap};
 pub use naming::Naming;
 pub use oracle::{OracleError, OracleLimits, full_graph, hazards, reduced_graph};
 pub use region::{OverlapStats, Region};
-pub use replay::{ReplayError, Replayed, replay};
+pub use replay::{ReplayError, Replayed, replay, replay_edges};
 pub use scope::ScopeKind;
 pub use submit::{SubmitOptions, SubmitStats, Submitter};
 pub use view::{MAX_DIMS, View, ViewError};

@@ -44,15 +44,42 @@ pub struct ReplayError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn replay(trace: &Trace, options: SubmitOptions) -> Result<Replayed, ReplayError> {
+    let mut graph = DepGraph::of(trace);
+    let mut reasons = Vec::new();
+    let stats = submit_all(trace, options, |index, args, edges| {
+        for edge in edges {
+            explain(&trace.tasks, args, edge, &mut reasons);
+        }
+        graph.push_reasons(index as u32, &mut reasons);
+    })?;
+    Ok(Replayed { graph, stats })
+}
+
+/// The same without looking for arguments: calls `each` with the position of a task and an edge into it, as the
+/// submitter finds them.
+pub fn replay_edges(
+    trace: &Trace,
+    options: SubmitOptions,
+    mut each: impl FnMut(u32, &Edge),
+) -> Result<SubmitStats, ReplayError> {
+    submit_all(trace, options, |index, _, edges| {
+        edges.iter().for_each(|edge| each(index as u32, edge));
+    })
+}
+
+/// Submits every task, and calls `each` with its position, its arguments and the edges into it.
+fn submit_all(
+    trace: &Trace,
+    options: SubmitOptions,
+    mut each: impl FnMut(usize, &[Arg], &[Edge]),
+) -> Result<SubmitStats, ReplayError> {
     let mut submitter = Submitter::new(options);
     for (index, buffer) in trace.buffers.iter().enumerate() {
         submitter
             .declare_buffer(buffer.id, buffer.bytes)
             .map_err(|source| ReplayError { place: Place::entry("buffers", index), source })?;
     }
-    let mut graph = DepGraph::of(trace);
     let (mut args, mut deps, mut edges) = (Vec::new(), Vec::new(), Vec::new());
-    let mut reasons = Vec::new();
     for (index, task) in trace.tasks.iter().enumerate() {
         let refused = |source| ReplayError { place: Place::task(index, task.id), source };
         args.clear();
@@ -63,13 +90,11 @@ pub fn replay(trace: &Trace, options: SubmitOptions) -> Result<Replayed, ReplayE
         }
         enter(&mut submitter, task.scope).map_err(refused)?;
         let inputs = DepInputs { args: &args, deps: &deps };
+        edges.clear();
         submitter.submit(inputs, |edge| edges.push(edge)).map_err(refused)?;
-        for edge in edges.drain(..) {
-            explain(&trace.tasks, &args, &edge, &mut reasons);
-        }
-        graph.push_reasons(index as u32, &mut reasons);
+        each(index, &args, &edges);
     }
-    Ok(Replayed { graph, stats: submitter.stats() })
+    Ok(submitter.stats())
 }
 
 /// The id that the submitter gave to the task that the trace knows as `dep`.

@@ -39,11 +39,15 @@ pub struct CopyPlan {
     disjoint: bool,
 }
 
+/// One loop around the runs of a [`CopyPlan`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Loop {
-    count: u64,
-    source_stride: i64,
-    target_stride: i64,
+pub struct Loop {
+    /// How often it goes round.
+    pub count: u64,
+    /// Bytes from one round's source to the next one's.
+    pub source_stride: i64,
+    /// Bytes from one round's target to the next one's; never negative.
+    pub target_stride: i64,
 }
 
 impl CopyPlan {
@@ -92,6 +96,21 @@ impl CopyPlan {
     /// How many runs there are.
     pub fn runs(&self) -> u64 {
         self.bytes.checked_div(self.run_bytes).unwrap_or(0)
+    }
+
+    /// The loops around the runs, outermost first, for a backend that copies with its own means.
+    pub fn loops(&self) -> &[Loop] {
+        &self.loops[..self.loop_count]
+    }
+
+    /// The byte of the source's buffer at which the first run begins.
+    pub const fn source_offset(&self) -> u64 {
+        self.source_offset as u64
+    }
+
+    /// The byte of the target's buffer at which the first run begins.
+    pub const fn target_offset(&self) -> u64 {
+        self.target_offset as u64
     }
 
     /// Copies from the buffer at `source` to the one at `target`.
@@ -154,8 +173,36 @@ impl CopyPlan {
         }
     }
 
-    /// The same copy in two steps, by way of contiguous memory.
-    fn through_packed(&self) -> (CopyPlan, CopyPlan) {
+    /// Calls `visit` with the first byte of every run in the source and in the target, in the order of the target's
+    /// addresses where its layout allows.
+    pub fn for_each_run(&self, mut visit: impl FnMut(u64, u64)) {
+        if self.bytes == 0 {
+            return;
+        }
+        let mut index = [0u64; LOOPS_MAX];
+        let (mut source, mut target) = (self.source_offset, self.target_offset);
+        let loops = &self.loops[..self.loop_count];
+        loop {
+            visit(source as u64, target as u64);
+            // Counts up like an odometer, the last loop fastest.
+            let Some(at) = (0..loops.len()).rev().find(|&at| index[at] + 1 < loops[at].count)
+            else {
+                return;
+            };
+            index[at] += 1;
+            source += loops[at].source_stride;
+            target += loops[at].target_stride;
+            for after in at + 1..loops.len() {
+                source -= index[after] as i64 * loops[after].source_stride;
+                target -= index[after] as i64 * loops[after].target_stride;
+                index[after] = 0;
+            }
+        }
+    }
+
+    /// The same copy in two steps, by way of contiguous memory that begins at byte 0: what overlaps can be copied as
+    /// if all of it were read first.
+    pub fn through_packed(&self) -> (CopyPlan, CopyPlan) {
         let (mut out, mut back) = (self.clone(), self.clone());
         let mut stride = self.run_bytes as i64;
         for at in (0..self.loop_count).rev() {
@@ -164,6 +211,7 @@ impl CopyPlan {
             stride *= self.loops[at].count as i64;
         }
         (out.target_offset, back.source_offset) = (0, 0);
+        (out.disjoint, back.disjoint) = (true, true);
         (out, back)
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use crate::submit::{self, Ordered};
 use crate::{Batch, Command, Deadline, DeviceError, DeviceSpec, Kernel, Point, Timeline, Work};
@@ -62,6 +63,31 @@ pub trait Lane: Send + Sync + fmt::Debug {
     /// Stops the lane after the command that is running, if any; what has not begun fails with
     /// [`DeviceError::Closed`].
     fn close(&self);
+
+    /// From here on notes when commands run, or no longer does. Returns whether the lane notes it, which not every
+    /// device can.
+    fn note_times(&self, on: bool) -> bool {
+        let _ = on;
+        false
+    }
+
+    /// When commands of batches that have completed ran on the device, as far as that was noted and not taken before.
+    fn take_times(&self) -> Vec<CommandTime> {
+        Vec::new()
+    }
+}
+
+/// When one command ran on its device, in the host's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandTime {
+    /// The value of its batch on the lane's timeline.
+    pub value: u64,
+    /// Its number in the batch, where those of a recording count one by one.
+    pub command: u32,
+    /// When it began.
+    pub began: Instant,
+    /// When it ended.
+    pub ended: Instant,
 }
 
 impl dyn Lane + '_ {

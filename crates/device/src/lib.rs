@@ -3,7 +3,7 @@
 //! From the bottom up: a [`Timeline`] is a counter that only grows and a [`Point`] a value on it; a [`Buffer`] is
 //! memory on one [`Device`]; a [`Lane`] runs [`Batch`]es of [`Command`]s in order and signals its timeline; a
 //! [`Kernel`] is what a command may run. [`cpu`] is the backend that is always there, [`registry`] finds the others,
-//! and [`conformance`] is the suite that each of them must pass.
+//! [`driver`] makes lanes of a driver's queues and events, and [`conformance`] is the suite that each backend must pass.
 //!
 //! This crate knows nothing of task graphs, dependencies between tasks, or plans.
 //!
@@ -26,11 +26,13 @@
 //! ```
 
 mod batch;
+mod bridge;
 mod buffer;
 pub mod conformance;
 pub mod copy;
 pub mod cpu;
 mod device;
+pub mod driver;
 mod element;
 mod error;
 pub mod fill;
@@ -48,6 +50,7 @@ pub use batch::{
     Batch, Command, Commands, Copy, Dispatch, Fill, HostFunction, KernelArg, Pattern, Recording,
     Work,
 };
+pub use bridge::{Bell, Bridge, Woken};
 pub use buffer::{Buffer, BufferView, Lease, Map, MapMut};
 pub use device::{Capabilities, Device, DeviceInfo};
 pub use element::Element;
@@ -56,9 +59,9 @@ pub use kernel::{
     CpuFunction, GROUPS_ALONG_X, Grid, Kernel, KernelArgs, KernelBuilder, KernelOutcome,
     KernelSource, RawArg, Scalar, ScalarType, Strided, StridedMut, WORDS_PER_ARGUMENT,
 };
-pub use lane::{Lane, LaneInfo, LaneKind, SubmissionGuard};
+pub use lane::{CommandTime, Lane, LaneInfo, LaneKind, SubmissionGuard};
 pub use memory::{ALIGNMENT, Allocator, Memory, MemoryUse, Pool};
 pub use point::{Deadline, Point, PointStatus};
 pub use registry::DeviceRegistry;
 pub use spec::{Backend, DeviceSpec, UnknownDevice};
-pub use timeline::{Timeline, TimelineId, TimelineOwner, wait_all, wait_any};
+pub use timeline::{Timeline, TimelineId, TimelineOwner, Wake, Watch, wait_all, wait_any};

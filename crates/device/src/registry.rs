@@ -15,6 +15,11 @@ pub trait BackendProbe: Send + Sync {
     /// loaded, opens nothing.
     fn probe(&self) -> Result<Vec<DeviceInfo>, String>;
 
+    /// Devices that are there and cannot be used, with the reasons.
+    fn refused(&self) -> Vec<Refused> {
+        Vec::new()
+    }
+
     /// Opens one of them.
     fn open(&self, index: u32) -> Result<Arc<dyn Device>, DeviceError>;
 }
@@ -35,6 +40,14 @@ pub struct DeviceRegistry {
     probes: Vec<Box<dyn BackendProbe>>,
 }
 
+/// A device that is there and cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Refused {
+    pub name: String,
+    pub reason: String,
+}
+
 /// What asking one backend gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
@@ -42,6 +55,8 @@ pub struct Found {
     pub backend: Backend,
     /// Its devices, or why it has none.
     pub devices: Result<Vec<DeviceInfo>, String>,
+    /// What it found and refused.
+    pub refused: Vec<Refused>,
 }
 
 impl DeviceRegistry {
@@ -64,8 +79,8 @@ impl DeviceRegistry {
     /// Asks every backend that exists, also those that are not part of this program.
     pub fn probe(&self) -> Vec<Found> {
         let ask = |backend| match self.find(backend) {
-            Some(probe) => Found { backend, devices: probe.probe() },
-            None => Found { backend, devices: Err(NOT_BUILT_IN.to_owned()) },
+            Some(probe) => Found { backend, devices: probe.probe(), refused: probe.refused() },
+            None => Found { backend, devices: Err(NOT_BUILT_IN.to_owned()), refused: Vec::new() },
         };
         Backend::ALL.into_iter().map(ask).collect()
     }

@@ -9,14 +9,15 @@ mod loom_models;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod wait;
+mod watch;
 
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use wait::Watcher;
 pub use wait::{wait_all, wait_any};
+pub use watch::{Wake, Watch};
 
 use crate::sync::{AtomicU64, Mutex, Ordering, WaitWord, lock, spin_loop, spins};
 use crate::{Deadline, DeviceError, Point, PointStatus};
@@ -56,7 +57,7 @@ struct Core {
     parked: WaitWord,
     failure: Mutex<Option<DeviceError>>,
     /// Those who wait for several timelines at once.
-    watchers: Mutex<Vec<Arc<Watcher>>>,
+    watchers: Mutex<Vec<Arc<dyn Wake>>>,
     id: TimelineId,
     label: Arc<str>,
     owned: bool,

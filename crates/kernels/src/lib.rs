@@ -1,4 +1,5 @@
-//! The built-in kernels: what each takes, its body on the CPU, and a plain reference to check it by.
+//! The built-in kernels: what each takes, its body on the CPU, its sources in WGSL and OpenCL C, and a plain reference
+//! to check them by.
 //!
 //! [`Library::builtin`] has them all by name. A [`Signature`] says which arguments and scalars a kernel takes, and
 //! checks a call before anything runs. [`mod@reference`] computes the same in double precision, without any of the code
@@ -15,17 +16,22 @@
 //! # Ok::<(), syncline_kernels::KernelError>(())
 //! ```
 
+mod compiled;
 mod cpu;
 mod error;
 mod library;
 mod nearest;
+mod opencl;
 pub mod reference;
 mod shared_object;
 mod signature;
 mod table;
+mod tolerance;
+mod wgsl;
 
 pub use error::KernelError;
 pub use library::{Entry, Library};
 pub use nearest::nearest;
-pub use shared_object::{ForeignArg, load_shared_object};
+pub use shared_object::{ForeignArg, add_shared_object, load_shared_object};
 pub use signature::{Parameter, ScalarParameter, Signature};
+pub use tolerance::Tolerance;

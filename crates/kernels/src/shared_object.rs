@@ -9,7 +9,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
-use syncline_device::{DeviceError, Kernel, KernelArgs};
+use syncline_device::{DeviceError, Kernel, KernelArgs, KernelBuilder};
 
 use crate::KernelError;
 
@@ -42,16 +42,29 @@ const NOW: c_int = 2;
 
 /// The kernel `name` whose body is the function `symbol` of the shared object at `path`.
 ///
-/// The library stays loaded until the program ends, since nobody can tell what its functions left behind.
-///
 /// # Safety
-/// The function must have the interface of this module's documentation, touch nothing but the elements of its
-/// arguments (and write only to those that the task writes), and be fit to be called from several threads at once.
+/// As [`add_shared_object`].
 pub unsafe fn load_shared_object(
     name: &str,
     path: &str,
     symbol: &str,
 ) -> Result<Kernel, KernelError> {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { add_shared_object(Kernel::builder(name), path, symbol) }.map(KernelBuilder::build)
+}
+
+/// Gives a kernel a body on the CPU: the function `symbol` of the shared object at `path`.
+///
+/// The library stays loaded until the program ends, since nobody can tell what its functions left behind.
+///
+/// # Safety
+/// The function must have the interface of this module's documentation, touch nothing but the elements of its
+/// arguments (and write only to those that the task writes), and be fit to be called from several threads at once.
+pub unsafe fn add_shared_object(
+    kernel: KernelBuilder,
+    path: &str,
+    symbol: &str,
+) -> Result<KernelBuilder, KernelError> {
     let refused = |message: String| KernelError::SharedObject { library: path.to_owned(), message };
     let text =
         |text: &str| CString::new(text).map_err(|_| refused("a name with a zero byte".into()));
@@ -68,7 +81,7 @@ pub unsafe fn load_shared_object(
     }
     // SAFETY: the caller promises that the function has this interface.
     let function: Function = unsafe { std::mem::transmute(function) };
-    Ok(Kernel::cpu(name, move |args: &mut KernelArgs<'_>| call(function, args)))
+    Ok(kernel.cpu(move |args: &mut KernelArgs<'_>| call(function, args)))
 }
 
 fn call(function: Function, args: &mut KernelArgs<'_>) -> Result<(), DeviceError> {

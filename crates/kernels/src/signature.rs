@@ -3,7 +3,7 @@
 use syncline_deps::{Access, Arg, Dtype, View};
 use syncline_device::Scalar;
 
-use crate::{KernelError, nearest};
+use crate::{KernelError, Tolerance, nearest};
 
 /// One argument that a kernel takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub struct Signature {
     pub shapes: fn(&[View], &[Scalar]) -> Result<(), String>,
     /// How many arithmetic operations a call takes: the planner's first guess of its cost.
     pub operations: fn(&[View]) -> u64,
+    /// How far its results on two backends may lie apart.
+    pub tolerance: Tolerance,
 }
 
 impl Signature {

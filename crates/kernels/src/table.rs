@@ -3,9 +3,10 @@
 use syncline_deps::{Dtype, View};
 use syncline_device::{DeviceError, Kernel, KernelArgs, Scalar};
 
+use crate::Tolerance::{self, Epsilons, EpsilonsPerTerm, Exact};
 use crate::cpu::{elementwise, matrix, rows, triangular};
 use crate::library::Entry;
-use crate::{Parameter, ScalarParameter, Signature};
+use crate::{Parameter, ScalarParameter, Signature, compiled};
 
 const NUMBERS: &[Dtype] = &[
     Dtype::F32,
@@ -51,10 +52,11 @@ type Shapes = fn(&[View], &[Scalar]) -> Result<(), String>;
 type Operations = fn(&[View]) -> u64;
 
 fn entry(
-    (name, about): (&str, &'static str),
+    (name, about): (&'static str, &'static str),
     parameters: &[Parameter],
     scalars: &[ScalarParameter],
     (shapes, operations): (Shapes, Operations),
+    tolerance: Tolerance,
     body: Body,
 ) -> Entry {
     let signature = Signature {
@@ -64,8 +66,38 @@ fn entry(
         scalars: scalars.to_vec(),
         shapes,
         operations,
+        tolerance,
     };
-    Entry { signature, kernel: Kernel::cpu(name, body) }
+    let choices = choices(scalars);
+    let fits = move |views: &[View]| fits_some(shapes, views, &choices);
+    let builder = Kernel::builder(name).cpu(body);
+    Entry { signature, kernel: compiled::attach(builder, name, parameters, fits).build() }
+}
+
+/// The scalars by default, and with every other choice of truth values: what a source is selected by does not include
+/// them.
+fn choices(scalars: &[ScalarParameter]) -> Vec<Vec<Scalar>> {
+    let mut choices = vec![Vec::new()];
+    for scalar in scalars {
+        let both = match scalar.default {
+            Scalar::Bool(default) => vec![Scalar::Bool(default), Scalar::Bool(!default)],
+            other => vec![other],
+        };
+        let longer = |choice: &Vec<Scalar>| {
+            let choice = choice.clone();
+            both.iter().map(move |&scalar| [&choice[..], &[scalar]].concat()).collect::<Vec<_>>()
+        };
+        choices = choices.iter().flat_map(longer).collect();
+    }
+    choices
+}
+
+fn fits_some(shapes: Shapes, views: &[View], choices: &[Vec<Scalar>]) -> Result<(), String> {
+    let first = shapes(views, &choices[0]);
+    if first.is_ok() || choices[1..].iter().any(|choice| shapes(views, choice).is_ok()) {
+        return Ok(());
+    }
+    first
 }
 
 /// Every built-in kernel.
@@ -86,6 +118,7 @@ fn elementwise_entries() -> Vec<Entry> {
             &[write("target", NUMBERS)],
             &[number("value", 0.0, "what every element becomes")],
             same,
+            Exact,
             elementwise::fill,
         ),
         entry(
@@ -93,6 +126,7 @@ fn elementwise_entries() -> Vec<Entry> {
             &[one("source"), write("target", NUMBERS)],
             &[],
             alike,
+            Exact,
             elementwise::copy,
         ),
         entry(
@@ -100,6 +134,7 @@ fn elementwise_entries() -> Vec<Entry> {
             &[one("source"), write("target", NUMBERS)],
             &[],
             same,
+            Epsilons(1),
             elementwise::cast,
         ),
         entry(
@@ -107,6 +142,7 @@ fn elementwise_entries() -> Vec<Entry> {
             &[one("left"), one("right"), write("target", NUMBERS)],
             &[],
             alike,
+            Exact,
             elementwise::add,
         ),
         entry(
@@ -114,6 +150,7 @@ fn elementwise_entries() -> Vec<Entry> {
             &[one("left"), one("right"), write("target", NUMBERS)],
             &[],
             alike,
+            Exact,
             elementwise::sub,
         ),
         entry(
@@ -121,6 +158,7 @@ fn elementwise_entries() -> Vec<Entry> {
             &[one("left"), one("right"), write("target", NUMBERS)],
             &[],
             alike,
+            Exact,
             elementwise::mul,
         ),
         entry(
@@ -128,6 +166,7 @@ fn elementwise_entries() -> Vec<Entry> {
             &[one("source"), write("target", NUMBERS)],
             &[number("alpha", 1.0, "the factor")],
             alike,
+            Exact,
             elementwise::scale,
         ),
         entry(
@@ -135,6 +174,7 @@ fn elementwise_entries() -> Vec<Entry> {
             &[one("source"), update("target", NUMBERS)],
             &[number("alpha", 1.0, "the factor")],
             alike,
+            Epsilons(1),
             elementwise::axpy,
         ),
         entry(
@@ -142,6 +182,7 @@ fn elementwise_entries() -> Vec<Entry> {
             &[read("source", FLOATS), write("target", FLOATS)],
             &[flag("approximate", false, "by tanh instead of the error function")],
             (one_shape, |views| 16 * elements(views)),
+            Epsilons(16),
             elementwise::gelu,
         ),
         entry(
@@ -149,6 +190,7 @@ fn elementwise_entries() -> Vec<Entry> {
             &[read("source", FLOATS), write("target", FLOATS)],
             &[],
             (one_shape, |views| 8 * elements(views)),
+            Epsilons(16),
             elementwise::silu,
         ),
         entry(
@@ -159,6 +201,7 @@ fn elementwise_entries() -> Vec<Entry> {
                 number("side", 0.125, "weight of each neighbour"),
             ],
             (stencil_shapes, |views| 6 * elements(views)),
+            Epsilons(4),
             elementwise::stencil,
         ),
     ]
@@ -171,6 +214,7 @@ fn row_entries() -> Vec<Entry> {
             &[read("source", NUMBERS), write("target", NUMBERS)],
             &[],
             (reduced, |views| first(views)),
+            EpsilonsPerTerm(1),
             rows::reduce_sum,
         ),
         entry(
@@ -178,6 +222,7 @@ fn row_entries() -> Vec<Entry> {
             &[read("source", NUMBERS), write("target", NUMBERS)],
             &[],
             (reduced_not_empty, |views| first(views)),
+            Exact,
             rows::reduce_max,
         ),
         entry(
@@ -185,6 +230,7 @@ fn row_entries() -> Vec<Entry> {
             &[read("source", FLOATS), write("target", FLOATS)],
             &[flag("causal", false, "row i sees elements 0..=i only")],
             (one_shape, |views| 10 * elements(views)),
+            EpsilonsPerTerm(16),
             rows::softmax,
         ),
         entry(
@@ -200,6 +246,7 @@ fn row_entries() -> Vec<Entry> {
             ],
             &[number("epsilon", 1e-5, "added to the variance")],
             (normed, |views| 8 * elements(views)),
+            EpsilonsPerTerm(4),
             rows::layernorm,
         ),
         entry(
@@ -207,6 +254,7 @@ fn row_entries() -> Vec<Entry> {
             &[read("source", FLOATS), read("gamma", FLOATS), write("target", FLOATS)],
             &[number("epsilon", 1e-5, "added to the mean square")],
             (normed, |views| 6 * elements(views)),
+            EpsilonsPerTerm(4),
             rows::rmsnorm,
         ),
         entry(
@@ -214,6 +262,7 @@ fn row_entries() -> Vec<Entry> {
             &[read("table", FLOATS), read("ids", INDICES), write("target", FLOATS)],
             &[],
             (embedded, elements),
+            Exact,
             rows::embedding,
         ),
     ]
@@ -237,6 +286,7 @@ fn matrix_entries() -> Vec<Entry> {
             (multiplied, |views| {
                 2 * elements(views) * views[0].shape().iter().copied().max().unwrap_or(1)
             }),
+            EpsilonsPerTerm(1),
             matrix::gemm,
         ),
         entry(
@@ -247,6 +297,7 @@ fn matrix_entries() -> Vec<Entry> {
                 number("beta", 0.0, "factor of what was there"),
             ],
             (squared, |views| elements(views) * views[0].shape().get(1).copied().unwrap_or(1)),
+            EpsilonsPerTerm(1),
             matrix::syrk,
         ),
         entry(
@@ -258,6 +309,7 @@ fn matrix_entries() -> Vec<Entry> {
                 flag("transpose", true, "use l transposed"),
             ],
             (solvable, |views| elements(views) * views[0].shape().first().copied().unwrap_or(1)),
+            EpsilonsPerTerm(4),
             triangular::trsm,
         ),
         entry(
@@ -265,6 +317,7 @@ fn matrix_entries() -> Vec<Entry> {
             &[update("a", SINGLE)],
             &[],
             (square, |views| elements(views) * views[0].shape().first().copied().unwrap_or(1) / 3),
+            EpsilonsPerTerm(4),
             triangular::potrf,
         ),
         entry(
@@ -272,6 +325,7 @@ fn matrix_entries() -> Vec<Entry> {
             &[read("source", NUMBERS), write("target", NUMBERS)],
             &[],
             (transposed, elements),
+            Exact,
             matrix::transpose,
         ),
     ]

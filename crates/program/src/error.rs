@@ -32,10 +32,10 @@ pub enum ProgramError {
          say so with `--trust-kernels`"
     )]
     Untrusted { place: Place, library: String },
-    #[error(
-        "{place}: a kernel needs one of `cpu`, `wgsl` and `opencl`; on this machine `cpu` is needed"
-    )]
+    #[error("{place}: a kernel needs one of `cpu`, `wgsl` and `opencl`")]
     NoBody { place: Place },
+    #[error("{place}: {path}:{line}:{column}: {message}")]
+    Source { place: Place, path: PathBuf, line: u32, column: u32, message: String },
     #[error("no buffer is called `{name}`{}", meant(.nearest))]
     UnknownBuffer { name: String, nearest: Option<String> },
     #[error("{path}: {message}")]

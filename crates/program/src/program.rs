@@ -11,7 +11,7 @@ use syncline_kernels::{Library, nearest};
 
 use crate::error::ProgramError;
 use crate::initial::Initial;
-use crate::resolve;
+use crate::{resolve, user_kernels};
 
 /// How a program is loaded.
 #[derive(Clone, Debug, Default)]
@@ -73,7 +73,7 @@ impl Program {
     pub fn from_trace(trace: Trace, options: &LoadOptions) -> Result<Self, ProgramError> {
         trace.validate()?;
         let mut library = Library::builtin();
-        resolve::user_kernels(&trace, options, &mut library)?;
+        user_kernels::add(&trace, options, &mut library)?;
         let tasks = resolve::tasks(&trace, &library)?;
         let initial = trace
             .buffers

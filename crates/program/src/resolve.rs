@@ -1,78 +1,13 @@
-//! Finding what the members of a trace name: kernels, scalars, devices.
+//! Finding what the members of a trace's tasks name: kernels, scalars, devices.
 
 use serde_json::Value;
+use syncline_deps::Arg;
 use syncline_deps::trace::{Place, Trace, TraceTask};
-use syncline_deps::{Arg, Dtype};
-use syncline_device::{DeviceSpec, Scalar};
-use syncline_kernels::{Entry, Library, Parameter, Signature, load_shared_object};
+use syncline_device::{Backend, DeviceSpec, Scalar};
+use syncline_kernels::{Entry, Library, Signature};
 
 use crate::error::ProgramError;
-use crate::program::{LoadOptions, ProgramTask};
-
-/// Adds the kernels that the trace brings along to `library`.
-pub fn user_kernels(
-    trace: &Trace,
-    options: &LoadOptions,
-    library: &mut Library,
-) -> Result<(), ProgramError> {
-    let Some(kernels) = trace.extra.get("kernels") else { return Ok(()) };
-    let place = Place::ROOT.member("kernels");
-    let kernels = kernels.as_array().ok_or_else(|| shape(place, "a list of kernels", kernels))?;
-    for (index, kernel) in kernels.iter().enumerate() {
-        let place = Place::entry("kernels", index);
-        let entry = user_kernel(kernel, place, options)?;
-        library.add(entry).map_err(|source| ProgramError::Kernel { place, source })?;
-    }
-    Ok(())
-}
-
-fn user_kernel(kernel: &Value, place: Place, options: &LoadOptions) -> Result<Entry, ProgramError> {
-    let text = |name: &'static str| {
-        kernel
-            .get(name)
-            .map(|value| value.as_str().ok_or_else(|| shape(place.member(name), "a text", value)))
-    };
-    let name = text("name").ok_or_else(|| shape(place, "a member `name`", kernel))??;
-    let body = text("cpu").ok_or(ProgramError::NoBody { place })??;
-    let (file, symbol) = body.rsplit_once(':').ok_or_else(|| {
-        shape(place.member("cpu"), "a library and a function, `lib.so:name`", kernel)
-    })?;
-    let path = options.folder.join(file);
-    if !options.trust_kernels {
-        return Err(ProgramError::Untrusted { place, library: path.display().to_string() });
-    }
-    let parameters = user_parameters(kernel, place)?;
-    // A path without a folder would be looked for in the system's libraries.
-    let path = std::path::absolute(&path).unwrap_or(path);
-    // SAFETY: whoever set `trust_kernels` vouches for the interface and the conduct of the program's kernels.
-    let kernel = unsafe { load_shared_object(name, &path.to_string_lossy(), symbol) }
-        .map_err(|source| ProgramError::Kernel { place: place.member("cpu"), source })?;
-    let signature = Signature {
-        name: name.to_owned(),
-        about: "a kernel of the program",
-        parameters,
-        scalars: Vec::new(),
-        shapes: |_, _| Ok(()),
-        operations: |views| views.iter().map(|view| view.elements()).sum(),
-    };
-    Ok(Entry { signature, kernel })
-}
-
-fn user_parameters(kernel: &Value, place: Place) -> Result<Vec<Parameter>, ProgramError> {
-    let place = place.member("args");
-    let accesses = kernel.get("args").and_then(Value::as_array);
-    let accesses = accesses.ok_or_else(|| shape(place, "a list of accesses", kernel))?;
-    let parameter = |(index, access): (usize, &Value)| {
-        let place = place.element(index);
-        let access = access.as_str().ok_or_else(|| shape(place, "an access", access))?;
-        let access: syncline_deps::Access = access.parse().map_err(|source| {
-            ProgramError::Trace(syncline_deps::trace::TraceError::Access { place, source })
-        })?;
-        let (reads, writes) = (access.reads(), access.writes());
-        Ok(Parameter { name: "argument", reads, writes, dtypes: &Dtype::ALL })
-    };
-    accesses.iter().enumerate().map(parameter).collect()
-}
+use crate::program::ProgramTask;
 
 /// What each task of the trace runs.
 pub fn tasks(trace: &Trace, library: &Library) -> Result<Vec<ProgramTask>, ProgramError> {
@@ -91,6 +26,7 @@ fn task_of(task: &TraceTask, place: Place, library: &Library) -> Result<ProgramT
     let checked = entry.signature.check(&args, &scalars);
     checked.map_err(|source| ProgramError::Kernel { place, source })?;
     let views: Vec<_> = args.iter().map(|arg| arg.view).collect();
+    require_declared_scalars(task, place, entry, &scalars)?;
     Ok(ProgramTask {
         kernel: entry.kernel.clone(),
         scalars,
@@ -132,6 +68,28 @@ fn scalars_of(
     }
 }
 
+/// A user's WGSL and OpenCL C receive scalars of the types that the kernel declares: as many as those.
+fn require_declared_scalars(
+    task: &TraceTask,
+    place: Place,
+    entry: &Entry,
+    scalars: &[Scalar],
+) -> Result<(), ProgramError> {
+    if !entry.signature.scalars.is_empty() {
+        return Ok(());
+    }
+    let declared = [Backend::Vulkan, Backend::OpenCl].into_iter().find_map(|backend| {
+        let source = entry.kernel.source(backend, &[]).ok()?;
+        source.scalars.as_ref().map(|types| types.len())
+    });
+    if declared.is_none_or(|count| count == scalars.len()) {
+        return Ok(());
+    }
+    let given = task.extra.get("scalars").cloned().unwrap_or_default();
+    let expected = "as many scalars as the kernel declares types in its `scalars`";
+    Err(shape(place.member("scalars"), expected, &given))
+}
+
 fn scalar(place: Place, value: &Value) -> Result<Scalar, ProgramError> {
     let integer = || value.as_i64().map(Scalar::I64);
     let float = || value.as_f64().map(Scalar::F64);
@@ -168,7 +126,8 @@ fn whole(
     fits.ok_or_else(|| shape(place.member(member), "a whole number in range", value))
 }
 
-fn shape(place: Place, expected: &'static str, found: &Value) -> ProgramError {
+/// A member that is something else than it should be.
+pub fn shape(place: Place, expected: &'static str, found: &Value) -> ProgramError {
     let mut found = found.to_string();
     if let Some((end, _)) = found.char_indices().nth(60) {
         found.truncate(end);

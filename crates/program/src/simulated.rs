@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use syncline_plan::{CompileOptions, DeviceModel, ExecutionPlan, Link, Machine};
+use syncline_plan::{CompileOptions, DeviceModel, ExecutionPlan, Link, Machine, OpKind};
 use syncline_runtime::replay::OpTime;
 
 use crate::error::RunError;
+use crate::overheads::Overheads;
 use crate::planned::{collect, refused};
 use crate::program::Program;
 use crate::run::Run;
@@ -31,10 +32,13 @@ use crate::run::Run;
 ///     gb_per_s = 25.0
 ///     latency_ns = 10_000
 /// "#)?;
-/// assert_eq!(machine.devices()[1].cost_permille, 25);
+/// assert_eq!(machine.machine.devices()[1].cost_permille, 25);
 /// # Ok::<(), syncline_program::RunError>(())
 /// ```
-pub fn machine_from_toml(text: &str) -> Result<Machine, RunError> {
+///
+/// `sync_ns` is what a wait between lanes costs, `dispatch_ns` what passes on a lane between two tasks. Where the file
+/// does not say, a simulation uses what passed in the run that the trace records.
+pub fn machine_from_toml(text: &str) -> Result<SimulatedMachine, RunError> {
     let form: MachineForm = toml::from_str(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start.min(text.len()));
         let line = text.get(..at).unwrap_or("").matches('\n').count() + 1;
@@ -42,9 +46,6 @@ pub fn machine_from_toml(text: &str) -> Result<Machine, RunError> {
     })?;
     let devices = form.device.iter().map(DeviceForm::model).collect::<Result<_, _>>()?;
     let mut machine = Machine::new(devices).map_err(refused)?;
-    if let Some(ns) = form.sync_ns {
-        machine = machine.with_sync_ns(ns);
-    }
     for link in &form.link {
         let find = |name: &str| {
             machine.find(name).ok_or_else(|| {
@@ -63,13 +64,25 @@ pub fn machine_from_toml(text: &str) -> Result<Machine, RunError> {
         machine = machine.with_link(one(source, target)).map_err(refused)?;
         machine = machine.with_link(one(target, source)).map_err(refused)?;
     }
-    Ok(machine)
+    Ok(SimulatedMachine { machine, sync_ns: form.sync_ns, dispatch_ns: form.dispatch_ns })
+}
+
+/// A machine that is not here.
+#[derive(Clone, Debug)]
+pub struct SimulatedMachine {
+    /// Its devices and links.
+    pub machine: Machine,
+    /// What a wait between lanes costs; `None` is learnt from the recorded run.
+    pub sync_ns: Option<u64>,
+    /// What passes on a lane between two tasks; `None` is learnt from the recorded run.
+    pub dispatch_ns: Option<u64>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MachineForm {
     sync_ns: Option<u64>,
+    dispatch_ns: Option<u64>,
     device: Vec<DeviceForm>,
     #[serde(default)]
     link: Vec<LinkForm>,
@@ -133,13 +146,28 @@ impl Program {
     ///
     /// Tasks take what they took in the run that the trace records, if it was timed; others what tasks of the same
     /// kernel took on average, or else what their signature makes one guess.
-    pub fn simulate(&self, machine: &Machine) -> Result<Run, RunError> {
+    pub fn simulate(&self, machine: &SimulatedMachine) -> Result<Run, RunError> {
+        let learnt = match (machine.sync_ns, machine.dispatch_ns) {
+            (Some(_), Some(_)) => Overheads::default(),
+            _ => Overheads::of(self.trace()),
+        };
+        let dispatch_ns = machine.dispatch_ns.unwrap_or(learnt.dispatch_ns);
         let costs = self.recorded_costs();
-        let graph = self.graph_with_costs(machine, |task| costs[task])?;
-        let plan =
-            ExecutionPlan::compile(&graph, machine, &CompileOptions::default()).map_err(refused)?;
-        let plan = Arc::new(plan);
-        let time = |op: &syncline_plan::Op| OpTime { start_ns: op.start_ns, end_ns: op.end_ns };
+        let machine = match machine.sync_ns.or(learnt.sync_ns) {
+            Some(ns) => machine.machine.clone().with_sync_ns(ns),
+            None => machine.machine.clone(),
+        };
+        // A lane is taken for the time between tasks too; the tasks themselves are shown without it.
+        let graph = self.graph_with_costs(&machine, |task| costs[task] + dispatch_ns)?;
+        let plan = ExecutionPlan::compile(&graph, &machine, &CompileOptions::default());
+        let plan = Arc::new(plan.map_err(refused)?);
+        let time = |op: &syncline_plan::Op| match op.kind {
+            OpKind::Copy(_) => OpTime { start_ns: op.start_ns, end_ns: op.end_ns },
+            OpKind::Task(_) => {
+                let start_ns = op.start_ns.saturating_add(dispatch_ns).min(op.end_ns);
+                OpTime { start_ns, end_ns: op.end_ns }
+            }
+        };
         let times: Vec<OpTime> = plan.ops().iter().map(time).collect();
         Ok(collect(&plan, &times, &[], Vec::new()))
     }

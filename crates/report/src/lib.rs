@@ -40,6 +40,7 @@ mod whatif;
 
 pub use analysis::Analysis;
 pub use compare::{Comparison, KernelChange, TaskChange};
+pub use from_trace::Detail;
 pub use gaps::{Gap, GapCause};
 pub use graph::Graph;
 pub use layout::Layout;

@@ -21,6 +21,7 @@ mod layout;
 mod number;
 mod schedule;
 mod service;
+pub mod simulate;
 mod transfer;
 pub mod transport;
 

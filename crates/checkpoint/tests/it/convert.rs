@@ -8,7 +8,7 @@ use syncline_deps::Dtype;
 use syncline_testing::Rng;
 
 use crate::models::{
-    Tensor, convert, directory, gpt2, llama, neox, read_file, tensor, write_model,
+    Tensor, convert, directory, gpt2, llama, neox, qwen, read_file, tensor, write_model,
 };
 
 /// All tensors of a directory as the Hugging Face tools write it.
@@ -41,6 +41,8 @@ fn every_family_comes_back_as_it_was() {
     let models = [
         ("llama", llama(rng, 3, 0), HEADS, &["tp=4,pp=2", "pp=3"][..]),
         ("mixtral", llama(rng, 2, 4), HEADS, &["tp=2,ep=2", "ep=3"]),
+        ("qwen", qwen(rng, 2, 0), HEADS, &["tp=2,pp=2", "tp=4"]),
+        ("qwen-moe", qwen(rng, 2, 6), HEADS, &["tp=2,ep=3", "ep=2,pp=2"]),
         ("gpt2", gpt2(rng), PLAIN, &["tp=2,pp=2"]),
         ("neox", neox(rng), PLAIN, &["tp=2,pp=2"]),
     ];
@@ -140,11 +142,11 @@ fn every_element_type_passes_through() {
     let rng = &mut Rng::new(5);
     let types = [
         "BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "U16", "I16", "F16", "BF16", "U32",
-        "I32", "F32", "U64", "I64", "F64", "C64", "F4",
+        "I32", "F32", "U64", "I64", "F64", "C64", "F4", "F6_E2M3", "F6_E3M2",
     ];
     let mut tensors: Vec<Tensor> = types
         .iter()
-        .map(|element| tensor(rng, &format!("t.{element}"), element, &[3, 4]))
+        .map(|element| tensor(rng, &format!("t.{element}"), element, &[3, 8]))
         .collect();
     tensors.push(tensor(rng, "scalar", "F32", &[]));
     tensors.push(tensor(rng, "empty", "F32", &[0, 7]));
@@ -159,9 +161,10 @@ fn every_element_type_passes_through() {
         syncline_checkpoint::Conversion::new(&source, &destination, small_slots()).unwrap();
     conversion.run(&folder.join("out"), &|_| {}).unwrap();
     let rank = read_file(&folder.join("out/rank-00001.safetensors"));
-    assert_eq!((rank["t.F4"].0.as_str(), &rank["t.F4"].1[..]), ("F4", &[3, 2][..]));
+    assert_eq!((rank["t.F4"].0.as_str(), &rank["t.F4"].1[..]), ("F4", &[3, 4][..]));
     convert(&folder.join("out"), &folder.join("back"), "hf", small_slots());
     assert_eq!(read_whole(&folder.join("back")), as_map(&tensors));
+    crate::python::reads_every_type(&folder);
 }
 
 #[test]

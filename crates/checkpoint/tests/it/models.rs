@@ -25,6 +25,7 @@ pub fn directory(test: &str) -> PathBuf {
 pub fn element_bits(element: &str) -> u64 {
     match element {
         "F4" => 4,
+        "F6_E2M3" | "F6_E3M2" => 6,
         "BOOL" | "U8" | "I8" | "F8_E4M3" | "F8_E5M2" | "F8_E8M0" => 8,
         "U16" | "I16" | "F16" | "BF16" => 16,
         "U32" | "I32" | "F32" => 32,
@@ -99,6 +100,43 @@ pub fn llama(rng: &mut Rng, layers: u64, experts: u64) -> Vec<Tensor> {
             add(&format!("block_sparse_moe.experts.{expert}.w2.weight"), &[16, 12]);
             add(&format!("block_sparse_moe.experts.{expert}.w3.weight"), &[12, 16]);
         }
+    }
+    tensors.push(tensor(rng, "model.norm.weight", "BF16", &[16]));
+    tensors.push(tensor(rng, "lm_head.weight", "BF16", &[20, 16]));
+    tensors
+}
+
+/// Like Qwen: biases on queries, keys and values, norms of heads; with experts, one shared by all beside them.
+pub fn qwen(rng: &mut Rng, layers: u64, experts: u64) -> Vec<Tensor> {
+    let mut tensors = vec![tensor(rng, "model.embed_tokens.weight", "BF16", &[20, 16])];
+    for layer in 0..layers {
+        let mut add = |part: &str, shape: &[u64]| {
+            tensors.push(tensor(rng, &format!("model.layers.{layer}.{part}"), "BF16", shape));
+        };
+        for (part, rows) in [("q", 16), ("k", 8), ("v", 8)] {
+            add(&format!("self_attn.{part}_proj.weight"), &[rows, 16]);
+            add(&format!("self_attn.{part}_proj.bias"), &[rows]);
+        }
+        add("self_attn.o_proj.weight", &[16, 16]);
+        add("self_attn.q_norm.weight", &[4]);
+        add("self_attn.k_norm.weight", &[4]);
+        add("input_layernorm.weight", &[16]);
+        add("post_attention_layernorm.weight", &[16]);
+        let mut mlp = |place: &str, hidden: u64| {
+            add(&format!("{place}.gate_proj.weight"), &[hidden, 16]);
+            add(&format!("{place}.up_proj.weight"), &[hidden, 16]);
+            add(&format!("{place}.down_proj.weight"), &[16, hidden]);
+        };
+        if experts == 0 {
+            mlp("mlp", 24);
+            continue;
+        }
+        mlp("mlp.shared_expert", 16);
+        for expert in 0..experts {
+            mlp(&format!("mlp.experts.{expert}"), 8);
+        }
+        add("mlp.gate.weight", &[experts, 16]);
+        add("mlp.shared_expert_gate.weight", &[1, 16]);
     }
     tensors.push(tensor(rng, "model.norm.weight", "BF16", &[16]));
     tensors.push(tensor(rng, "lm_head.weight", "BF16", &[20, 16]));

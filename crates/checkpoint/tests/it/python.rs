@@ -2,12 +2,13 @@
 //!
 //! Needs a Python with `safetensors` and `numpy`: `SYNCLINE_PYTHON` names it, else `python3` is tried.
 
+use std::path::Path;
 use std::process::Command;
 
 use syncline_checkpoint::{Checkpoint, ConversionOptions, verify};
 use syncline_testing::Rng;
 
-use crate::models::{convert, directory, gpt2, write_model};
+use crate::models::{convert, directory, gpt2, llama, neox, qwen, write_model};
 
 fn python() -> Option<String> {
     let python = std::env::var("SYNCLINE_PYTHON").unwrap_or_else(|_| "python3".to_owned());
@@ -88,4 +89,94 @@ for name in one:
 "#;
     run(&python, script, &[folder.to_str().unwrap()]);
     assert_eq!(verify(&source, &Checkpoint::open(&folder.join("out")).unwrap()).unwrap(), []);
+}
+
+/// The package finds the same types, shapes and bytes in `in`, of one file, and in what went to ranks and back.
+pub fn reads_every_type(folder: &Path) {
+    let Some(python) = python() else { return };
+    let script = r#"
+import sys, glob, safetensors
+def load(folder):
+    return {name: (entry["dtype"], entry["shape"], bytes(entry["data"])) for path in glob.glob(folder + "/*.safetensors")
+            for name, entry in safetensors.deserialize(open(path, "rb").read())}
+one, other = load(sys.argv[1] + "/in"), load(sys.argv[1] + "/back")
+assert len(one) == 22 and one == other, (sorted(one), sorted(other))
+ranks = [load(f"{sys.argv[1]}/out")]
+assert ranks[0]["t.F8_E4M3"][1] == [3, 4], ranks[0]["t.F8_E4M3"]
+"#;
+    run(&python, script, &[folder.to_str().unwrap()]);
+}
+
+/// What every rank must hold by numpy's own slices, for one tensor of each kind in each family.
+#[test]
+fn numpy_slices_every_family_alike() {
+    let Some(python) = python() else { return };
+    let rng = &mut Rng::new(9);
+    let heads = r#"{"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 16}"#;
+    let plain = r#"{"num_attention_heads": 2, "hidden_size": 8}"#;
+    let families = [
+        ("llama", llama(rng, 2, 0), heads, "tp=2,pp=2"),
+        ("mixtral", llama(rng, 2, 4), heads, "tp=2,ep=2"),
+        ("qwen", qwen(rng, 2, 0), heads, "tp=2,pp=2"),
+        ("qwen-moe", qwen(rng, 2, 6), heads, "tp=2,ep=2"),
+        ("neox", neox(rng), plain, "tp=2,pp=2"),
+        ("gpt2", gpt2(rng), plain, "tp=2,pp=2"),
+    ];
+    // Types are moved as they are: two bytes an element, or four.
+    let script = r#"
+import sys, json, numpy, safetensors
+def load(path):
+    array = lambda entry: numpy.frombuffer(bytes(entry["data"]), numpy.uint32 if entry["dtype"] == "F32" else numpy.uint16)
+    return {name: array(entry).reshape(entry["shape"]) for name, entry in safetensors.deserialize(open(path, "rb").read())}
+folder, family, axes = sys.argv[1:4]
+sizes = dict((axis.split("=")[0], int(axis.split("=")[1])) for axis in axes.split(","))
+whole = load(folder + "/in/model.safetensors")
+rows = ["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "w1", "w3", "query_key_value", "dense_h_to_4h",
+        "embed_tokens", "lm_head", "embed_in", "embed_out", "wte"]
+columns = ["o_proj", "down_proj", "w2", "attention.dense.weight", "dense_4h_to_h"]
+def expected(name, tp):
+    tensor = whole[name]
+    half = lambda array, axis: numpy.split(array, 2, axis=axis)[tp]
+    if family == "gpt2":
+        if "c_attn" in name:
+            return numpy.concatenate([half(part, -1) for part in numpy.split(tensor, 3, axis=-1)], axis=-1)
+        if "c_fc" in name:
+            return half(tensor, -1)
+        if "c_proj.weight" in name:
+            return half(tensor, 0)
+    if any(part in name for part in rows) and "norm" not in name:
+        return half(tensor, 0)
+    if any(part in name for part in columns):
+        return half(tensor, 1)
+    return tensor
+def place(name):
+    parts, where = name.split("."), {"pp": None, "ep": None}
+    for word in ("layers", "h"):
+        if word in parts and sizes.get("pp"):
+            where["pp"] = int(parts[parts.index(word) + 1]) * sizes["pp"] // 2
+    if "experts" in parts and sizes.get("ep"):
+        count = 4 if family == "mixtral" else 6
+        where["ep"] = int(parts[parts.index("experts") + 1]) * sizes["ep"] // count
+    return where
+checked = 0
+for rank in range(4):
+    tp, other = rank % 2, rank // 2
+    held = load(f"{folder}/out/rank-{rank:05}.safetensors")
+    for name in whole:
+        where = place(name)
+        if all(at in (None, other) for at in where.values()) and (where["pp"] is not None or "layers" in name or sizes.get("pp") is None):
+            assert name in held, (family, rank, name)
+            want = expected(name, tp)
+            assert held[name].shape == want.shape and (held[name] == want).all(), (family, rank, name)
+            checked += 1
+        elif name in held and name not in ("lm_head.weight",):
+            assert where["pp"] in (None, other) and where["ep"] in (None, other), (family, rank, name)
+assert checked >= 8, checked
+"#;
+    for (family, tensors, config, axes) in families {
+        let folder = directory(&format!("numpy_{family}"));
+        write_model(&folder.join("in"), &tensors, config);
+        convert(&folder.join("in"), &folder.join("out"), axes, ConversionOptions::default());
+        run(&python, script, &[folder.to_str().unwrap(), family, axes]);
+    }
 }

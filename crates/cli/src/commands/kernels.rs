@@ -1,4 +1,4 @@
-//! `syncline kernels`: the built-in kernels.
+//! `syncline kernels`: the built-in kernels, what they take, and the backends that each runs on.
 
 use std::io::{self, Write};
 
@@ -63,7 +63,7 @@ fn to_json(entry: &Entry) -> Value {
         .map(|one| json!({"name": one.name, "default": number(one.default), "about": one.about}))
         .collect();
     json!({"name": signature.name, "about": signature.about, "args": args, "scalars": scalars,
-           "devices": backends(entry)})
+           "devices": backends(entry), "tolerance": signature.tolerance.to_string()})
 }
 
 fn number(scalar: Scalar) -> Value {
@@ -76,6 +76,7 @@ fn number(scalar: Scalar) -> Value {
 fn print(out: &mut dyn Write, entry: &Entry) -> io::Result<()> {
     let signature = &entry.signature;
     writeln!(out, "{:12} {}  [{}]", signature.name, signature.about, backends(entry).join(", "))?;
+    writeln!(out, "{:14}{:12} {}", "", "tolerance", signature.tolerance)?;
     for one in &signature.parameters {
         let dtypes: Vec<_> = one.dtypes.iter().map(|dtype| dtype.name()).collect();
         let access = access(one.reads, one.writes);

@@ -1,10 +1,12 @@
 //! `syncline reshard`: from one parallel layout of tensors to another.
 
 mod launch;
+mod mpi;
 mod plan;
 mod progress;
 mod refit;
 mod run;
+mod simulate;
 mod size;
 mod text;
 mod verify;
@@ -47,6 +49,12 @@ pub(crate) struct PlanArgs {
     /// List every transfer, however many there are.
     #[arg(long)]
     full: bool,
+    /// Element types may differ between the layouts: elements are converted on the way.
+    #[arg(long)]
+    convert: bool,
+    /// Predict time and traffic on the cluster in this file (TOML) instead of listing transfers.
+    #[arg(long, value_name = "CLUSTER")]
+    simulate: Option<PathBuf>,
 }
 
 /// What `reshard run` is told.
@@ -59,12 +67,16 @@ pub(crate) struct RunArgs {
     /// What to make of it: axes such as tp=4,pp=2 (built-in rules), the file of a layout, or hf.
     #[arg(long, value_name = "LAYOUT")]
     to: String,
-    /// Threads that read and write; as many as there are processors if absent.
+    /// PEs that read and write: threads, or processes over shm; as many as there are processors if absent. Over mpi the launcher
+    /// decides: mpirun -n N syncline reshard run ...
     #[arg(long, value_name = "N")]
     pes: Option<usize>,
     /// How PEs reach each other.
     #[arg(long, value_enum, default_value_t = Transport::Local)]
     transport: Transport,
+    /// Seconds for which a process waits for the others.
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+    timeout: u64,
     /// Element type for all float tensors.
     #[arg(long, value_name = "D")]
     dtype: Option<String>,
@@ -83,6 +95,8 @@ pub(crate) struct RunArgs {
     /// Go on after an interruption; what is there already is checked, not written again.
     #[arg(long)]
     resume: bool,
+    #[command(flatten)]
+    role: launch::Role,
 }
 
 /// What `reshard verify` is told.

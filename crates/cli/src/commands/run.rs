@@ -13,7 +13,7 @@ use syncline_device::DeviceSpec;
 use syncline_program::{
     LoadOptions, Program, Run, RunOptions, Tolerance, compare, machine_from_toml, npy,
 };
-use syncline_report::{Analysis, render};
+use syncline_report::{Analysis, Detail, render};
 
 use crate::input::{is_standard, name_of, read_bytes};
 use crate::outcome::{Failure, Outcome};
@@ -166,7 +166,10 @@ impl RunArgs {
         run: &Run,
     ) -> Result<syncline_report::Run, syncline_report::ReportError> {
         let executed = program.executed(run);
-        let mut report = syncline_report::Run::from_trace(&executed.trace)?;
+        // Words for arguments and regions are for those who read them.
+        let is_read = self.report.is_some() || self.trace_file.is_some();
+        let detail = if is_read { Detail::Words } else { Detail::Numbers };
+        let mut report = syncline_report::Run::from_trace_in(&executed.trace, detail)?;
         for (op, id) in report.ops.iter_mut().zip(&executed.ids) {
             op.task = *id;
         }

@@ -6,20 +6,24 @@
 //! - `deps_convert`: there and back, and captures that were cut off
 //! - `programs`: four programs with known answers, by way of JSON
 //! - `reshard_plan`: both forms of layouts in, text and JSON out
+//! - `reshard_mpi`: the same commands as ranks of MPI, or what to install for that
 //! - `reshard_run`: checkpoints converted, killed, resumed, verified
 //! - `run`: programs executed, their files, and what ships in `examples`
 //! - `report`: the page's file, and what is refused
 //! - `reshard_refit`: a made-up model between processes and between threads
+//! - `bench`: rows for tools
 //! - `bad_input`: one clear line and exit status 2
 //!
 //! A new command gets a module of its own.
 
 mod bad_input;
+mod bench;
 mod deps_check;
 mod deps_convert;
 mod deps_graph;
 mod programs;
 mod report;
+mod reshard_mpi;
 mod reshard_plan;
 mod reshard_refit;
 mod reshard_run;

@@ -94,3 +94,46 @@ fn shipped_layouts_are_planned() {
     let text = run(&["reshard", "plan", "--from", from, "--to", to]).success();
     assert!(text.contains("rounds       3 (lower bound 3)"), "{text}");
 }
+
+#[test]
+fn a_refit_is_predicted_on_a_cluster() {
+    let folder = directory("reshard_plan_simulate");
+    let (from, to) = (write_text(&folder, "a.toml", FROM), write_text(&folder, "b.toml", TO));
+    let cluster = "examples/reshard/cluster-h100.toml";
+    let args = ["reshard", "plan", "--from", &from, "--to", &to, "--simulate", cluster];
+    let text = run(&args).success();
+    for line in ["PEs          4 on 1 nodes", "rounds       3, 6 messages", "bound", "intra out"] {
+        assert!(text.contains(line), "no `{line}` in\n{text}");
+    }
+    let json = run(&[&args[..], &["--format", "json"]].concat()).success();
+    let predicted: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(predicted["format"], "syncline-prediction");
+    assert_eq!(predicted["bytes_moved"].as_u64(), Some(224));
+    // Three messages one after the other at 10 us each is the least that some PE needs.
+    let seconds = predicted["seconds"].as_f64().unwrap();
+    assert!((20e-6..60e-6).contains(&seconds), "{seconds}");
+    let broken = write_text(&folder, "c.toml", "pes_per_node = 8\n[memory]\ngb_per_s = -1\n");
+    let line = run(&[&args[..6], &["--simulate", &broken]].concat()).refusal();
+    assert!(line.contains("c.toml"), "{line}");
+}
+
+#[test]
+fn a_trillion_parameters_are_predicted() {
+    let base = ["reshard", "plan", "--from", "examples/reshard/moe-1t-train-256.toml", "--to"];
+    let rest = ["--convert", "--format", "json", "--slot-bytes", "256MiB", "--simulate"];
+    let predict = |to: &str, cluster: &str| -> Value {
+        let (to, cluster) =
+            (format!("examples/reshard/{to}"), format!("examples/reshard/{cluster}"));
+        let text = run(&[&base[..], &[&to], &rest[..], &[&cluster]].concat()).success();
+        serde_json::from_str(&text).unwrap()
+    };
+    let own = predict("moe-1t-serve-128-fp8.toml", "cluster-h100.toml");
+    assert_eq!(own["pes"].as_u64(), Some(384));
+    // A byte for each of the 1.03 trillion parameters, and more for those that several hold.
+    let moved = own["bytes_moved"].as_u64().unwrap() as f64;
+    assert!((1.02e12..1.5e12).contains(&moved), "{moved}");
+    // 128 cards of 46 GB/s cannot take it faster than this.
+    let (seconds, bound) = (own["seconds"].as_f64().unwrap(), own["seconds_min"].as_f64().unwrap());
+    assert!(bound >= moved / 128.0 / 46e9 && seconds >= bound, "{seconds} {bound}");
+    assert!(own["rounds"].as_u64() > Some(0));
+}

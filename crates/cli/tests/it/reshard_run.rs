@@ -132,7 +132,6 @@ fn bad_requests_are_one_line() {
         (&["--to", "tp=0"][..], "expected axes"),
         (&["--to", "nonsense"], "expected axes"),
         (&["--to", "tp=2", "--dtype", "f99"], "unknown dtype"),
-        (&["--to", "tp=2", "--transport", "mpi"], "--transport local"),
         (&["--to", "tp=2", "--rules", "absent.toml"], "absent.toml"),
         (&["--to", "tp=2", "--dtype", "i32"], "i32"),
     ] {
@@ -172,6 +171,114 @@ fn a_killed_run_leaves_nothing_or_what_can_be_resumed() {
         assert!(!folder.join(".out.partial").exists());
         fs::remove_dir_all(folder.join("out")).unwrap();
     }
+}
+
+#[test]
+fn processes_write_what_threads_write() {
+    let folder = directory("reshard_processes");
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    write_model(&folder.join("in"), 3);
+    let (from, whole) = (path("in"), path("whole"));
+    run(&["reshard", "run", &from, &whole, "--to", "tp=2,pp=2"]).success();
+    let expected = contents(&folder.join("whole"));
+    // Fewer, as many and more processes than files.
+    for pes in ["1", "3", "4", "7"] {
+        let to = path(&format!("out{pes}"));
+        let args = ["reshard", "run", &from, &to, "--to", "tp=2,pp=2", "--transport", "shm"];
+        let said = run(&[&args[..], &["--pes", pes]].concat()).success();
+        assert!(said.contains("files    4 written, 0 kept"), "{said}");
+        assert_eq!(contents(Path::new(&to)), expected, "{pes} processes");
+    }
+    // One that fails is the command's failure, in its words, and the others end.
+    let to = path("out3");
+    let args = ["reshard", "run", &from, &to, "--to", "tp=2,pp=2", "--transport", "shm"];
+    let line = run(&[&args[..], &["--pes", "3"]].concat()).refusal();
+    assert!(line.contains("already exists"), "{line}");
+}
+
+#[test]
+fn killed_processes_are_resumed_by_others() {
+    let folder = directory("reshard_processes_killed");
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    write_model(&folder.join("in"), 8);
+    let (from, to) = (path("in"), path("out"));
+    run(&["reshard", "run", &from, &path("whole"), "--to", "tp=4"]).success();
+    let expected = contents(&folder.join("whole"));
+    let base = ["reshard", "run", &from, &to, "--to", "tp=4", "--slot-bytes", "64KiB"];
+    let args = [&base[..], &["--transport", "shm", "--pes", "3"]].concat();
+    let mut rng = Rng::new(6);
+    for _ in 0..4 {
+        let mut child = command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(rng.range(5_000..150_000)));
+        let _ = child.kill();
+        child.wait().unwrap();
+        let started = std::time::Instant::now();
+        // The processes end with the one that started them; until then the directory is theirs.
+        while !folder.join("out").exists() {
+            let resumed = run(&[&base[..], &["--resume"]].concat());
+            if resumed.status == Some(0) {
+                break;
+            }
+            assert!(resumed.stderr.contains("another process is writing"), "{resumed:?}");
+            assert!(started.elapsed() < Duration::from_secs(60));
+        }
+        assert_eq!(contents(&folder.join("out")), expected);
+        assert!(!folder.join(".out.partial").exists());
+        fs::remove_dir_all(folder.join("out")).unwrap();
+    }
+}
+
+/// A file system of its own, gone at the end.
+struct Mount(std::path::PathBuf);
+
+impl Mount {
+    fn new(folder: &Path, bytes: u64) -> Option<Self> {
+        let options = format!("size={bytes}");
+        let args = ["-t", "tmpfs", "-o", &options, "syncline-test"];
+        let mounted = Command::new("mount").args(args).arg(folder).output();
+        match mounted {
+            Ok(output) if output.status.success() => Some(Self(folder.to_owned())),
+            Ok(output) => {
+                let cause = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                eprintln!("skipped: no file system can be mounted here: {cause}");
+                None
+            }
+            Err(error) => {
+                eprintln!("skipped: no file system can be mounted here: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_is_a_clear_error_and_goes_on_when_there_is_room() {
+    let folder = directory("reshard_full");
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    write_model(&folder.join("in"), 4);
+    let disk = folder.join("disk");
+    fs::create_dir(&disk).unwrap();
+    // 8 MiB of tensors, and 4 MiB left of the disk as long as something else takes the rest.
+    let Some(mount) = Mount::new(&disk, 12 << 20) else { return };
+    fs::write(disk.join("other"), vec![0; 8 << 20]).unwrap();
+    let (from, to) = (path("in"), path("disk/out"));
+    for transport in ["local", "shm"] {
+        let args = ["reshard", "run", &from, &to, "--to", "tp=2", "--transport", transport];
+        let line = run(&[&args[..], &["--resume"]].concat()).refusal();
+        assert!(line.contains("rank-0000") && line.contains("cannot be written"), "{line}");
+        assert!(line.contains("No space left") && line.contains("--resume"), "{line}");
+        assert!(!Path::new(&to).exists());
+    }
+    fs::remove_file(disk.join("other")).unwrap();
+    run(&["reshard", "run", &from, &to, "--to", "tp=2", "--resume"]).success();
+    run(&["reshard", "verify", &from, &to]).success();
+    drop(mount);
 }
 
 #[test]

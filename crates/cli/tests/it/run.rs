@@ -240,7 +240,12 @@ fn kernels_and_devices_are_listed() {
     for name in ["gemm", "softmax", "potrf", "embedding", "transpose"] {
         assert!(names.contains(&name), "{names:?}");
     }
-    assert!(run(&["kernels"]).success().contains("c = alpha * op(a) * op(b) + beta * c"));
+    let text = run(&["kernels"]).success();
+    assert!(text.contains("c = alpha * op(a) * op(b) + beta * c  [cpu, vulkan, opencl]"), "{text}");
+    for kernel in kernels["kernels"].as_array().unwrap() {
+        assert_eq!(kernel["devices"], json!(["cpu", "vulkan", "opencl"]), "{kernel}");
+        assert!(kernel["tolerance"].is_string(), "{kernel}");
+    }
     let devices: Value = serde_json::from_str(&run(&["devices", "--json"]).success()).unwrap();
     assert_eq!(devices["devices"][0]["device"], "cpu:0");
     assert_eq!(devices["unusable"].as_array().unwrap().len(), 3);

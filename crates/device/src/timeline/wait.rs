@@ -4,15 +4,15 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::Timeline;
-use crate::sync::{WaitWord, lock, spin_loop, spins};
+use super::{Timeline, Wake};
+use crate::sync::{WaitWord, spin_loop, spins};
 use crate::{Deadline, DeviceError, Point, PointStatus};
 
 /// One sleeping thread that several timelines can wake.
-pub(super) struct Watcher(WaitWord);
+struct Watcher(WaitWord);
 
-impl Watcher {
-    pub(super) fn wake(&self) {
+impl Wake for Watcher {
+    fn wake(&self) {
         self.0.bump_and_wake();
     }
 }
@@ -106,7 +106,7 @@ impl<'a> Registered<'a> {
         timelines.sort_by_key(|timeline| timeline.id());
         timelines.dedup_by_key(|timeline| timeline.id());
         for timeline in &timelines {
-            watchers(timeline).push(watcher.clone());
+            timeline.watchers().push(watcher.clone());
         }
         Self { watcher, timelines }
     }
@@ -115,11 +115,7 @@ impl<'a> Registered<'a> {
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
         for timeline in &self.timelines {
-            watchers(timeline).retain(|other| !Arc::ptr_eq(other, &self.watcher));
+            timeline.forget(&*self.watcher);
         }
     }
-}
-
-fn watchers(timeline: &Timeline) -> crate::sync::MutexGuard<'_, Vec<Arc<Watcher>>> {
-    lock(&timeline.0.watchers)
 }

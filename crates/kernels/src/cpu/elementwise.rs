@@ -52,8 +52,7 @@ pub fn fill(args: &mut KernelArgs<'_>) -> Done {
     let target = Operand::write(args, 0)?;
     let value = args.scalar(0)?;
     with_number!(target.dtype(), N => {
-        let number = value.as_i64().map_or(N::from_f64(value.as_f64()), |whole| whole as N);
-        let block = [number; BLOCK];
+        let block = [N::from_scalar(value); BLOCK];
         blocks(&target, |row, start, count| target.store(row, start, &block[..count]));
     });
     Ok(())
@@ -104,9 +103,9 @@ binary_kernel!(
 /// `target = alpha * source`
 pub fn scale(args: &mut KernelArgs<'_>) -> Done {
     let (source, target) = (Operand::read(args, 0)?, Operand::write(args, 1)?);
-    let alpha = args.scalar(0)?.as_f64();
+    let alpha = args.scalar(0)?;
     with_number!(target.dtype(), N => {
-        let alpha = N::from_f64(alpha);
+        let alpha = N::from_scalar(alpha);
         unary::<N>(&source, &target, |x| alpha.mul(x));
     });
     Ok(())
@@ -115,9 +114,9 @@ pub fn scale(args: &mut KernelArgs<'_>) -> Done {
 /// `target += alpha * source`
 pub fn axpy(args: &mut KernelArgs<'_>) -> Done {
     let (source, target) = (Operand::read(args, 0)?, Operand::write(args, 1)?);
-    let alpha = args.scalar(0)?.as_f64();
+    let alpha = args.scalar(0)?;
     with_number!(target.dtype(), N => {
-        let alpha = N::from_f64(alpha);
+        let alpha = N::from_scalar(alpha);
         binary::<N>(&source, &target, &target, |x, y| alpha.mul(x).add(y));
     });
     Ok(())

@@ -2,11 +2,12 @@
 
 use half::{bf16, f16};
 use syncline_deps::Dtype;
+use syncline_device::Scalar;
 
 /// A type that bodies compute in.
 pub trait Number: Copy + Default + PartialOrd + Send + Sync + 'static {
-    /// The number nearest to `value`.
-    fn from_f64(value: f64) -> Self;
+    /// The number nearest to `scalar`: what compiled kernels are given for it, too.
+    fn from_scalar(scalar: Scalar) -> Self;
     /// The sum; integers wrap.
     fn add(self, other: Self) -> Self;
     /// The difference; integers wrap.
@@ -32,8 +33,8 @@ macro_rules! number {
      $($dtype:ident($element:ty): $load:expr, $store:expr;)*) => {
         impl Number for $number {
             #[inline]
-            fn from_f64(value: f64) -> Self {
-                $from(value)
+            fn from_scalar(scalar: Scalar) -> Self {
+                $from(scalar)
             }
             #[inline]
             fn add(self, other: Self) -> Self {
@@ -67,13 +68,13 @@ macro_rules! number {
     };
 }
 
-number!(f32, |value: f64| value as f32, |a, b| a + b, |a, b| a - b, |a, b| a * b,
+number!(f32, Scalar::as_f32, |a, b| a + b, |a, b| a - b, |a, b| a * b,
     F32(f32): |x| x, |x| x;
     F16(f16): f16::to_f32, f16::from_f32;
     BF16(bf16): bf16::to_f32, bf16::from_f32;
 );
 
-number!(f64, |value: f64| value, |a, b| a + b, |a, b| a - b, |a, b| a * b,
+number!(f64, Scalar::as_f64, |a, b| a + b, |a, b| a - b, |a, b| a * b,
     F64(f64): |x| x, |x| x;
     F32(f32): f64::from, |x| x as f32;
     F16(f16): f16::to_f64, f16::from_f64;
@@ -88,7 +89,7 @@ number!(f64, |value: f64| value, |a, b| a + b, |a, b| a - b, |a, b| a * b,
     I64(i64): |x| x as f64, |x| x as i64;
 );
 
-number!(i64, |value: f64| value as i64, i64::wrapping_add, i64::wrapping_sub, i64::wrapping_mul,
+number!(i64, |scalar: Scalar| scalar.as_i64().unwrap_or_else(|| scalar.as_f64() as i64), i64::wrapping_add, i64::wrapping_sub, i64::wrapping_mul,
     U8(u8): i64::from, |x| x as u8;
     I8(i8): i64::from, |x| x as i8;
     U16(u16): i64::from, |x| x as u16;

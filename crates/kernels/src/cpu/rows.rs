@@ -1,5 +1,6 @@
 //! Bodies that work on whole rows: reductions, norms, softmax, look-ups.
 
+use syncline_deps::Dtype;
 use syncline_device::{DeviceError, KernelArgs};
 
 use super::number::{Number, with_number};
@@ -37,6 +38,12 @@ pub fn reduce_sum(args: &mut KernelArgs<'_>) -> Done {
 /// The largest element of each row.
 pub fn reduce_max(args: &mut KernelArgs<'_>) -> Done {
     let dtype = args.view(0)?.dtype();
+    if dtype == Dtype::U64 {
+        // Loaded as signed numbers: what is above the half of the range would be below zero.
+        return reduce::<i64>(args, |row| {
+            row.iter().map(|&x| x as u64).max().unwrap_or_default() as i64
+        });
+    }
     with_number!(dtype, N => reduce::<N>(args, |row| {
         row.iter().copied().reduce(|a, b| if b > a { b } else { a }).unwrap_or_default()
     }))

@@ -6,6 +6,7 @@ use syncline_kernels::reference::Tensor;
 use syncline_testing::Rng;
 
 /// An argument: bytes of its own, and a view that covers some of them.
+#[derive(Clone)]
 pub struct Held {
     pub bytes: Vec<u8>,
     pub view: View,
@@ -31,7 +32,7 @@ impl Held {
         for (place, &dim) in order.iter().enumerate() {
             back[dim] = place;
         }
-        let view = view.permute(&back).unwrap();
+        let view = reversed(&view.permute(&back).unwrap(), rng);
         Self { bytes: vec![0xA5; whole.bytes() as usize], view, access }
     }
 
@@ -57,9 +58,10 @@ impl Held {
                 Dtype::F64 => self.put(place, value.to_le_bytes()),
                 Dtype::F16 => self.put(place, half::f16::from_f64(value).to_le_bytes()),
                 Dtype::BF16 => self.put(place, half::bf16::from_f64(value).to_le_bytes()),
-                Dtype::I32 => self.put(place, (value as i32).to_le_bytes()),
-                Dtype::I64 => self.put(place, (value as i64).to_le_bytes()),
-                Dtype::U8 => self.put(place, (value as u8).to_le_bytes()),
+                Dtype::I64 | Dtype::U64 => self.put(place, (value as i64).to_le_bytes()),
+                Dtype::I32 | Dtype::U32 => self.put(place, (value as i64 as i32).to_le_bytes()),
+                Dtype::I16 | Dtype::U16 => self.put(place, (value as i64 as i16).to_le_bytes()),
+                Dtype::I8 | Dtype::U8 => self.put(place, (value as i64 as i8).to_le_bytes()),
                 other => panic!("{other} is not used here"),
             }
         }
@@ -77,8 +79,13 @@ impl Held {
                 Dtype::F64 => f64::from_le_bytes(bytes[..8].try_into().unwrap()),
                 Dtype::F16 => half::f16::from_le_bytes(bytes[..2].try_into().unwrap()).to_f64(),
                 Dtype::BF16 => half::bf16::from_le_bytes(bytes[..2].try_into().unwrap()).to_f64(),
-                Dtype::I32 => i32::from_le_bytes(bytes[..4].try_into().unwrap()).into(),
                 Dtype::I64 => i64::from_le_bytes(bytes[..8].try_into().unwrap()) as f64,
+                Dtype::U64 => u64::from_le_bytes(bytes[..8].try_into().unwrap()) as f64,
+                Dtype::I32 => i32::from_le_bytes(bytes[..4].try_into().unwrap()).into(),
+                Dtype::U32 => u32::from_le_bytes(bytes[..4].try_into().unwrap()).into(),
+                Dtype::I16 => i16::from_le_bytes(bytes[..2].try_into().unwrap()).into(),
+                Dtype::U16 => u16::from_le_bytes(bytes[..2].try_into().unwrap()).into(),
+                Dtype::I8 => f64::from(bytes[0] as i8),
                 Dtype::U8 => bytes[0].into(),
                 other => panic!("{other} is not used here"),
             }
@@ -89,6 +96,52 @@ impl Held {
 
     pub fn arg(&self) -> Arg {
         Arg::new(self.access, BufferId(0), self.view)
+    }
+}
+
+/// `view` with some of its dimensions backwards.
+fn reversed(view: &View, rng: &mut Rng) -> View {
+    let (mut offset, mut strides) = (view.offset() as i64, view.strides().to_vec());
+    for (stride, &size) in strides.iter_mut().zip(view.shape()) {
+        if size > 0 && rng.one_in(6) {
+            offset += (size as i64 - 1) * *stride;
+            *stride = -*stride;
+        }
+    }
+    View::strided(view.dtype(), offset as u64, view.shape(), &strides).unwrap()
+}
+
+/// `value` as an element of `dtype` holds it: floats to the nearest, integers by their low bits.
+pub fn rounded(dtype: Dtype, value: f64) -> f64 {
+    match dtype {
+        Dtype::F32 => f64::from(value as f32),
+        Dtype::F16 => half::f16::from_f64(value).to_f64(),
+        Dtype::BF16 => half::bf16::from_f64(value).to_f64(),
+        Dtype::F64 => value,
+        Dtype::I64 => value as i64 as f64,
+        Dtype::U64 => value as i64 as u64 as f64,
+        Dtype::I32 => f64::from(value as i64 as i32),
+        Dtype::U32 => f64::from(value as i64 as u32),
+        Dtype::I16 => f64::from(value as i64 as i16),
+        Dtype::U16 => f64::from(value as i64 as u16),
+        Dtype::I8 => f64::from(value as i64 as i8),
+        Dtype::U8 => f64::from(value as i64 as u8),
+        other => panic!("{other} is not used here"),
+    }
+}
+
+/// The integer of `dtype` that a float becomes: its fraction is cut off, and what is out of range is the nearest.
+pub fn saturated(dtype: Dtype, value: f64) -> f64 {
+    match dtype {
+        Dtype::I64 => value as i64 as f64,
+        Dtype::U64 => value as u64 as f64,
+        Dtype::I32 => f64::from(value as i32),
+        Dtype::U32 => f64::from(value as u32),
+        Dtype::I16 => f64::from(value as i16),
+        Dtype::U16 => f64::from(value as u16),
+        Dtype::I8 => f64::from(value as i8),
+        Dtype::U8 => f64::from(value as u8),
+        other => panic!("{other} is no integer"),
     }
 }
 

@@ -4,10 +4,12 @@
 //! - `ways`: plans and streams against the serial run, bit for bit
 //! - `executed`: what a run did, copies included, as a trace
 //! - `refusals`: programs that must be refused before anything runs, with the place in the file
+//! - `user_kernels`: kernels that a program brings along
 //! - `files`: arrays in files, initial contents
 
 mod examples;
 mod executed;
 mod files;
 mod refusals;
+mod user_kernels;
 mod ways;

@@ -1,6 +1,6 @@
 //! The page in a real browser: it checks itself (`#selftest`), and this looks at the outcome.
 //!
-//! Needs a Chromium. Without one the tests say that they were skipped; with `SYNCLINE_REQUIRE_BROWSER` set, as in CI, they fail.
+//! Needs a Chromium. Without one the tests say that they were skipped; in CI (`CI` is set) they fail.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,14 +14,15 @@ use syncline_report::{Run, render};
 use crate::runs::{cholesky, edge, slower};
 
 /// Browsers beside each other would only take each other's time.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+pub static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 const TIME_MAX: Duration = Duration::from_secs(60);
 /// On a machine with far more work than cores, a browser now and then does not come up at all.
 const TRIES: usize = 3;
-const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+pub const NAMES: [&str; 4] =
+    ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
-const FLAGS: [&str; 13] = [
+pub const FLAGS: [&str; 12] = [
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
@@ -34,14 +35,19 @@ const FLAGS: [&str; 13] = [
     "--disable-extensions",
     "--enable-logging=stderr",
     "--window-size=1400,900",
-    "--dump-dom",
 ];
 
-fn browser() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .flat_map(|folder| NAMES.map(|name| folder.join(name)))
-        .find(|file| file.is_file())
+/// The first of `names` on the path. Without one `test` is skipped, with a word; in CI that is a failure.
+pub fn find(test: &str, names: &[&str]) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path)
+        .flat_map(|folder| names.iter().map(move |name| folder.join(name)))
+        .find(|file| file.is_file());
+    if found.is_none() {
+        assert!(std::env::var_os("CI").is_none(), "{test}: no {} on the path", names[0]);
+        println!("skipped: {test}: no {} on the path", names[0]);
+    }
+    found
 }
 
 /// A browser and its folder: gone when this is dropped, whatever happened before.
@@ -61,14 +67,7 @@ impl Drop for Session {
 
 /// What the page wrote about itself, and what the console said; `None` without a browser.
 fn selftest(test: &str, runs: &[Run]) -> Option<(Value, String)> {
-    let Some(browser) = browser() else {
-        assert!(
-            std::env::var_os("SYNCLINE_REQUIRE_BROWSER").is_none(),
-            "no chromium on the path, and SYNCLINE_REQUIRE_BROWSER is set"
-        );
-        println!("skipped: {test}: no chromium on the path");
-        return None;
-    };
+    let browser = find(test, &NAMES)?;
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let page = render(runs).unwrap();
     for one_try in 0..TRIES {
@@ -91,6 +90,7 @@ impl Session {
         // Output goes to files: a full pipe would hold the browser up.
         let child = Command::new(browser)
             .args(FLAGS)
+            .arg("--dump-dom")
             .arg(format!("--user-data-dir={}", folder.join("profile").display()))
             .arg(format!("file://{}#selftest", file.display()))
             .stdin(Stdio::null())

@@ -4,7 +4,8 @@
 //! - `numbers.rs`: memory, summary and comparison on runs small enough to work out by hand
 //! - `from_trace.rs`: runs from traces in JSON
 //! - `page.rs`: what `render` writes, and what it refuses
-//! - `browser.rs`: the page in a real browser
+//! - `browser.rs`: the page in a real browser, checking itself
+//! - `person.rs`: the page under keys, clicks and the wheel; `webdriver.rs` is how
 //! - `runs.rs`: the runs that the others use
 
 mod browser;
@@ -13,4 +14,6 @@ mod graph;
 mod numbers;
 mod page;
 mod path;
+mod person;
 mod runs;
+mod webdriver;

@@ -207,7 +207,7 @@ struct Run<'a> {
     control: &'a Control<'a>,
     /// The peers' destinations that this PE writes directly, by rank.
     peers: Vec<Option<PeerDestination>>,
-    /// Whether the peers write this PE's destination directly.
+    /// Whether the peers that share memory with this PE write its destination directly.
     is_written_directly: bool,
     part: Part,
     store: Store,
@@ -272,13 +272,18 @@ impl<'a> Run<'a> {
         self.peers.get(rank as usize).and_then(Option::as_ref)
     }
 
+    /// Whether `rank` writes this PE's destination itself.
+    fn is_placed_by(&self, rank: u32) -> bool {
+        self.is_written_directly && self.transport.shares_memory(rank as usize)
+    }
+
     fn packer(&self) -> Messages<'a> {
         let sends: &[Message] = if self.part == Part::Itself { &[] } else { &self.program.sends };
         sends.iter().peekable()
     }
 
     fn unpacker(&self) -> Messages<'a> {
-        let is_idle = self.is_written_directly || self.part == Part::Itself;
+        let is_idle = self.part == Part::Itself;
         let receives: &[Message] = if is_idle { &[] } else { &self.program.receives };
         receives.iter().peekable()
     }
@@ -364,6 +369,7 @@ impl<'a> Run<'a> {
 
     /// Takes the next message, if it has come.
     fn unpack(&self, messages: &mut Messages<'_>) -> Result<Step, Failure> {
+        while messages.next_if(|message| self.is_placed_by(message.peer)).is_some() {}
         let Some(message) = messages.peek() else { return Ok(Step::Done) };
         let peer = message.peer as usize;
         let taken = self.transport.try_receive(peer, &mut |header, slot| {

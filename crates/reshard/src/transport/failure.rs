@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// Words of a failure record in shared memory.
-pub(super) const RECORD_WORDS: usize = 64;
+/// Words of a failure's record: what travels between PEs, whatever carries it.
+pub const RECORD_WORDS: usize = 64;
 const TEXT_WORDS: usize = RECORD_WORDS - 8;
 
 /// Why a group of PEs failed: the same value on every PE.
@@ -204,7 +204,7 @@ impl fmt::Display for Phase {
 
 impl Failure {
     /// The record of this failure.
-    pub(super) fn encode(&self) -> [u64; RECORD_WORDS] {
+    pub fn encode(&self) -> [u64; RECORD_WORDS] {
         let mut text = "";
         let words: [u64; 7] = match self {
             Failure::PeerDied { rank } => [1, *rank as u64, 0, 0, 0, 0, 0],
@@ -253,7 +253,7 @@ impl Failure {
     }
 
     /// The failure in a record that [`encode`](Self::encode) made.
-    pub(super) fn decode(record: &[u64; RECORD_WORDS]) -> Self {
+    pub fn decode(record: &[u64; RECORD_WORDS]) -> Self {
         let [code, a, b, c, d, e, _, text_len, text @ ..] = record;
         let (a, b, c, d, e) = (*a, *b, *c, *d, *e);
         let rank = a as usize;

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 pub use endpoint::Endpoint;
-pub use failure::{Failure, Phase, Shape};
+pub use failure::{Failure, Phase, RECORD_WORDS, Shape};
 pub(crate) use region::Region;
 pub use window::{Window, WindowId};
 
@@ -151,6 +151,14 @@ pub trait Transport: Send + Sync {
 
     /// The window `id` of `peer`, or `None` where PEs share no memory.
     fn peer_window(&self, peer: usize, id: WindowId) -> Result<Option<Window>, Failure>;
+
+    /// Whether this PE and `peer` share memory, so that each writes the other's windows.
+    ///
+    /// Both sides give the same answer. Where it is false, what `peer` sends comes through slots, also into a
+    /// destination that others write directly.
+    fn shares_memory(&self, _peer: usize) -> bool {
+        true
+    }
 
     /// Sends, waiting for a slot; see [`try_send`](Self::try_send).
     fn send(

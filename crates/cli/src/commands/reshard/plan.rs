@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
+use syncline_deps::Dtype;
+use syncline_reshard::convert::is_supported;
 use syncline_reshard::{
     Layout, LayoutFile, PlanOptions, ReshardError, Schedule, TransferPlan, write_transfers,
 };
 
-use super::{Format, PlanArgs, text};
+use super::{Format, PlanArgs, simulate, text};
 use crate::input::{name_of, read_bytes};
 use crate::outcome::{Failure, Outcome};
 use crate::output::to_standard_output;
@@ -14,8 +16,12 @@ use crate::output::to_standard_output;
 pub(super) fn run(args: &PlanArgs) -> Result<Outcome, Failure> {
     let (from, to) = load_pair(&args.from, &args.to)?;
     let failed = |error: ReshardError| Failure::Reshard(Box::new(error));
-    let plan = TransferPlan::new(&from, &to, &PlanOptions::default()).map_err(failed)?;
+    let options = if args.convert { conversions() } else { PlanOptions::default() };
+    let plan = TransferPlan::new(&from, &to, &options).map_err(failed)?;
     let schedule = Schedule::new(&plan, args.slot_bytes).map_err(failed)?;
+    if let Some(cluster) = &args.simulate {
+        return simulate::run(cluster, &plan, &schedule, args.format);
+    }
     to_standard_output(|mut out| {
         match args.format {
             Format::Json => write_transfers(&plan, &schedule, &mut out)?,
@@ -23,6 +29,13 @@ pub(super) fn run(args: &PlanArgs) -> Result<Outcome, Failure> {
         }
         Ok(Outcome::Success)
     })
+}
+
+/// Everything that can be converted may be.
+fn conversions() -> PlanOptions {
+    let pairs = Dtype::ALL.into_iter().flat_map(|from| Dtype::ALL.map(|to| (from, to)));
+    let pairs = pairs.filter(|&(from, to)| from != to && is_supported(from, to));
+    pairs.fold(PlanOptions::default(), |options, (from, to)| options.convert(from, to))
 }
 
 /// Reads both layouts; a mesh that names no tensors takes the other's.

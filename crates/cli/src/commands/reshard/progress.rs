@@ -51,3 +51,24 @@ impl ProgressLine {
         }
     }
 }
+
+/// A process's word on how far it is, for the one that started it.
+#[derive(Default)]
+pub(super) struct Counter {
+    said: Option<Instant>,
+}
+
+impl Counter {
+    /// Says it, unless it was said a moment ago.
+    pub(super) fn print(&mut self, done: u64) {
+        if self.said.is_none_or(|said| said.elapsed() >= STEP) {
+            self.said = Some(Instant::now());
+            println!("DONE {done}");
+        }
+    }
+
+    /// The bytes in such a line.
+    pub(super) fn parse(line: &str) -> Option<u64> {
+        line.strip_prefix("DONE ")?.parse().ok()
+    }
+}

@@ -1,6 +1,7 @@
 //! `syncline reshard refit`: a made-up model from one layout to another, moved, checked and timed.
 //!
-//! Over `shm` the program starts itself once for each PE; over `local` the PEs are threads.
+//! Over `shm` the program starts itself once for each PE; over `local` the PEs are threads; over `mpi` they are the ranks
+//! that `mpirun` started.
 
 mod pe;
 mod threads;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 
 use super::launch::{self, Role};
-use super::{plan, size};
+use super::{mpi, plan, size};
 use crate::outcome::{Failure, Outcome};
 use crate::output::to_standard_output;
 use pe::{PeReport, Setup};
@@ -61,12 +62,34 @@ enum TransportName {
     Local,
     /// Processes of this host.
     Shm,
+    /// Ranks that mpirun has started.
+    Mpi,
+}
+
+impl TransportName {
+    fn name(self) -> &'static str {
+        match self {
+            TransportName::Local => "local",
+            TransportName::Shm => "shm",
+            TransportName::Mpi => "mpi",
+        }
+    }
 }
 
 pub(super) fn run(args: &RefitArgs) -> Result<Outcome, Failure> {
     let (from, to) = plan::load_pair(&args.from, &args.to)?;
     let world = from.world().max(to.world()).max(1) as usize;
-    let pes = args.pes.unwrap_or(world);
+    let ranks = match args.transport {
+        TransportName::Mpi => Some(mpi::Ranks::start(args.pes)?),
+        _ => None,
+    };
+    let pes = ranks.as_ref().map_or(args.pes.unwrap_or(world), mpi::Ranks::size);
+    if pes < world && ranks.is_some() {
+        let message = format!(
+            "started as {pes} ranks, and the layouts place tensors on {world} PEs: mpirun -n {world} syncline ..."
+        );
+        return Err(Failure::Usage(message));
+    }
     if pes < world {
         let message = format!("--pes {pes}: the layouts place tensors on {world} PEs");
         return Err(Failure::Usage(message));
@@ -88,9 +111,18 @@ pub(super) fn run(args: &RefitArgs) -> Result<Outcome, Failure> {
             Ok(Outcome::Success)
         });
     }
-    let reports = match args.transport {
-        TransportName::Local => threads::run(&setup),
-        TransportName::Shm => processes(&setup),
+    let reports = match (args.transport, ranks) {
+        (_, Some(ranks)) => {
+            let slots = (setup.depth, setup.slot_bytes);
+            let said = ranks.run(slots, setup.timeout, |endpoint| {
+                setup.run(endpoint).map(|report| report.to_text())
+            })?;
+            // The first rank speaks for all.
+            let Some(said) = said else { return Ok(Outcome::Success) };
+            parse_reports(&said)
+        }
+        (TransportName::Shm, _) => processes(&setup),
+        _ => threads::run(&setup),
     };
     show(args, &setup, &reports.map_err(Failure::Usage)?)
 }
@@ -98,7 +130,11 @@ pub(super) fn run(args: &RefitArgs) -> Result<Outcome, Failure> {
 /// Every PE in a process of its own.
 fn processes(setup: &Setup) -> Result<Vec<PeReport>, String> {
     let limit = Instant::now() + setup.timeout.saturating_mul(setup.repeat as u32 + 4);
-    let said = launch::processes(setup.pes, Some(limit), |_, _| ())?;
+    parse_reports(&launch::processes(setup.pes, Some(limit), |_, _| ())?)
+}
+
+/// What every PE has printed, by rank.
+fn parse_reports(said: &[String]) -> Result<Vec<PeReport>, String> {
     let parse = |(rank, said): (usize, &String)| {
         PeReport::parse(said).ok_or_else(|| format!("PE {rank} has not reported"))
     };
@@ -116,7 +152,7 @@ fn show(args: &RefitArgs, setup: &Setup, reports: &[PeReport]) -> Result<Outcome
     let (bytes_total, bytes_moved) = (sum(|report| report.bytes_total), reports[0].bytes_moved);
     let wrong = sum(|report| report.wrong_tensors);
     let gb_per_s = bytes_total as f64 / median_ms.max(1e-6) / 1e6;
-    let transport = if args.transport == TransportName::Shm { "shm" } else { "local" };
+    let transport = args.transport.name();
     to_standard_output(|out| {
         if args.json {
             let value = serde_json::json!({

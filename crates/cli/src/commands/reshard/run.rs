@@ -1,56 +1,158 @@
 //! `syncline reshard run`: a checkpoint in another layout.
 
+mod disk;
+mod team;
+
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use syncline_checkpoint::{
-    Checkpoint, Conversion, ConversionOptions, Destination, Summary, add_builtin_rules,
+    Alone, Checkpoint, Conversion, ConversionOptions, Destination, Summary, add_builtin_rules,
     parse_rules, parse_target, target_specs,
 };
 use syncline_deps::Dtype;
+use syncline_reshard::transport::shm;
 use syncline_reshard::{Layout, LayoutFile, MeshLayout, ReshardError, TensorRule, TensorSpec};
 
 use super::plan::{in_file, load};
-use super::progress::ProgressLine;
+use super::progress::{Counter, ProgressLine};
 use super::size::show;
-use super::{RunArgs, Transport};
+use super::{RunArgs, Transport, launch, mpi};
 use crate::input::{name_of, read_bytes};
 use crate::outcome::{Failure, Outcome, one_line};
 use crate::output::to_standard_output;
+use team::TransportTeam;
+
+/// Slots of the transport: PEs only meet, no tensor goes through them.
+const SLOTS: (usize, usize) = (1, 4096);
+
+/// Runs from this length on are compared with the disk's own speed.
+const DISK_FROM_S: f64 = 1.0;
 
 pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
-    if args.transport != Transport::Local {
-        return Err(Failure::Usage(
-            "checkpoints are converted by threads that all reach the files: use --transport local"
-                .to_owned(),
-        ));
-    }
+    let ranks = match args.transport {
+        Transport::Mpi => Some(mpi::Ranks::start(args.pes)?),
+        _ => None,
+    };
+    let speaks = !args.role.is_pe() && ranks.as_ref().is_none_or(mpi::Ranks::is_first);
     let dtype = args.dtype.as_deref().map(str::parse::<Dtype>).transpose();
     let dtype = dtype.map_err(|error| Failure::Usage(format!("--dtype: {error}")))?;
     let source = Checkpoint::open(&args.source)?;
     let specs = target_specs(&source, dtype);
     let (destination, unnamed) = destination(args, &specs)?;
-    for name in &unnamed {
+    for name in unnamed.iter().filter(|_| speaks) {
         eprintln!("syncline: warning: no rule names `{}`: it is replicated", one_line(name));
     }
     let mut options = ConversionOptions::default();
-    options.threads = args.pes.unwrap_or(options.threads).max(1);
+    options.threads = threads(args, ranks.as_ref().map(mpi::Ranks::size));
     options.slot_bytes = args.slot_bytes.max(64);
     options.dtype = dtype;
     options.resume = args.resume;
     let conversion = Conversion::new(&source, &destination, options)?;
     if args.dry_run {
         return to_standard_output(|out| {
-            show_tensors(&source, &destination, &specs, out)?;
-            writeln!(out, "{} would be written", show(conversion.bytes()))?;
+            if speaks {
+                show_tensors(&source, &destination, &specs, out)?;
+                writeln!(out, "{} would be written", show(conversion.bytes()))?;
+            }
             Ok(Outcome::Success)
         });
     }
+    match (args.transport, ranks) {
+        (_, Some(ranks)) => by_ranks(args, &conversion, &ranks),
+        (Transport::Shm, _) if args.role.is_pe() => as_pe(args, &conversion),
+        (Transport::Shm, _) => by_processes(args, &conversion),
+        _ => by_threads(args, &conversion),
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// PEs in processes share the processors.
+fn threads(args: &RunArgs, ranks: Option<usize>) -> usize {
+    let pes = args.pes.unwrap_or_else(cores).max(1);
+    match (args.transport, ranks) {
+        (_, Some(ranks)) => (cores() / ranks).max(1),
+        (Transport::Shm, _) => (cores() / pes).max(1),
+        _ => pes,
+    }
+}
+
+fn by_threads(args: &RunArgs, conversion: &Conversion<'_>) -> Result<Outcome, Failure> {
     let progress = ProgressLine::new(conversion.bytes());
-    let summary = conversion.run(&args.destination, &|done| progress.update(done));
+    let summary = conversion.run_with(&Alone, &args.destination, &|done| progress.update(done));
     progress.finish();
     let summary = summary?;
-    to_standard_output(|out| show_summary(&summary, out))
+    to_standard_output(|out| show_summary(args, &summary, out))
+}
+
+/// Every PE in a process of its own, which says on its output how far it is.
+fn by_processes(args: &RunArgs, conversion: &Conversion<'_>) -> Result<Outcome, Failure> {
+    let pes = args.pes.unwrap_or_else(cores).max(1);
+    let progress = ProgressLine::new(conversion.bytes());
+    let started = Instant::now();
+    let mut done = vec![0; pes];
+    let said = launch::processes(pes, None, |rank, line| {
+        if let Some(bytes) = Counter::parse(line) {
+            done[rank] = bytes;
+            progress.update(done.iter().sum());
+        }
+    });
+    progress.finish();
+    let said = said.map_err(Failure::Usage)?;
+    let missing = || Failure::Usage("PE 0 has not reported".to_owned());
+    let mut summary = team::parse_summary(&said[0]).ok_or_else(missing)?;
+    summary.elapsed = started.elapsed();
+    to_standard_output(|out| show_summary(args, &summary, out))
+}
+
+/// This process is one of those PEs.
+fn as_pe(args: &RunArgs, conversion: &Conversion<'_>) -> Result<Outcome, Failure> {
+    let pes = args.pes.unwrap_or_else(cores).max(1);
+    let timeout = Duration::from_secs(args.timeout);
+    let options = shm::Options { depth: SLOTS.0, slot_bytes: SLOTS.1, ..Default::default() };
+    let endpoint = args.role.join(pes, &options, timeout).map_err(Failure::Usage)?;
+    let team = TransportTeam::new(&endpoint, timeout);
+    let counter = Mutex::new(Counter::default());
+    // Whoever finds the line in use has nothing to add to it.
+    let summary = conversion.run_with(&team, &args.destination, &|done| {
+        if let Ok(mut counter) = counter.try_lock() {
+            counter.print(done);
+        }
+    })?;
+    to_standard_output(|out| {
+        writeln!(out, "{}", team::summary_text(&summary))?;
+        Ok(Outcome::Success)
+    })
+}
+
+/// Every rank of an MPI job; the first one speaks.
+fn by_ranks(
+    args: &RunArgs,
+    conversion: &Conversion<'_>,
+    ranks: &mpi::Ranks,
+) -> Result<Outcome, Failure> {
+    let timeout = Duration::from_secs(args.timeout);
+    let mut done = None;
+    let said = ranks.run(SLOTS, timeout, |endpoint| {
+        let team = TransportTeam::new(&endpoint, timeout);
+        // All have as much to do: the first one's progress stands for all.
+        let progress = ranks.is_first().then(|| ProgressLine::new(conversion.bytes_of(&team)));
+        let summary = conversion.run_with(&team, &args.destination, &|done| {
+            progress.iter().for_each(|progress| progress.update(done));
+        });
+        progress.iter().for_each(ProgressLine::finish);
+        done = Some(summary.map_err(|error| error.to_string())?);
+        Ok(String::new())
+    })?;
+    match (said, done) {
+        (Some(_), Some(summary)) => to_standard_output(|out| show_summary(args, &summary, out)),
+        _ => Ok(Outcome::Success),
+    }
 }
 
 /// What to make, and the tensors that no rule names.
@@ -132,11 +234,18 @@ fn show_tensors(
     Ok(())
 }
 
-fn show_summary(summary: &Summary, out: &mut dyn Write) -> io::Result<Outcome> {
-    let seconds = summary.elapsed.as_secs_f64();
+fn show_summary(args: &RunArgs, summary: &Summary, out: &mut dyn Write) -> io::Result<Outcome> {
+    let seconds = summary.elapsed.as_secs_f64().max(1e-9);
+    let rate = summary.bytes as f64 / 1e9 / seconds;
     writeln!(out, "tensors  {}", summary.tensors)?;
     writeln!(out, "files    {} written, {} kept", summary.files, summary.files_kept)?;
     writeln!(out, "bytes    {} in {seconds:.2} s", show(summary.bytes))?;
-    writeln!(out, "rate     {:.2} GB/s", summary.bytes as f64 / 1e9 / seconds.max(1e-9))?;
+    writeln!(out, "rate     {rate:.2} GB/s")?;
+    // Short runs say nothing about a disk, and must not wait for it either.
+    if seconds >= DISK_FROM_S
+        && let Some(disk) = disk::write_gb_per_s(&args.destination)
+    {
+        writeln!(out, "disk     {disk:.2} GB/s by itself: {:.0}% of that", rate / disk * 100.0)?;
+    }
     Ok(Outcome::Success)
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use syncline_reshard::transport::{Endpoint, shm};
+use syncline_reshard::transport::{Transport, shm};
 use syncline_reshard::{
     CopyService, Layout, PlanOptions, ServiceError, ServiceOptions, Sources, Target, Versions,
 };
@@ -67,11 +67,11 @@ impl Setup {
     }
 
     /// This PE's part over any transport.
-    pub fn run(&self, endpoint: Endpoint) -> Result<PeReport, String> {
+    pub fn run(&self, endpoint: impl Transport + 'static) -> Result<PeReport, String> {
         self.refit(endpoint).map_err(|error| error.to_string())
     }
 
-    fn refit(&self, endpoint: Endpoint) -> Result<PeReport, ServiceError> {
+    fn refit(&self, endpoint: impl Transport + 'static) -> Result<PeReport, ServiceError> {
         let options = ServiceOptions {
             timeout: self.timeout,
             checksums: self.checksums,

@@ -1,0 +1,91 @@
+//! Writing one destination file from several threads, and from several PEs.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::fs::{FallocateFlags, fallocate};
+
+use crate::destination::OutputFile;
+use crate::error::CheckpointError;
+use crate::journal::Partial;
+
+/// A destination file, under another name until all of it is written.
+pub(crate) struct Writer<'a> {
+    file: File,
+    partial: &'a Partial,
+    name: &'a str,
+    /// Chunks that are not written, of all PEs.
+    chunks_left: AtomicUsize,
+}
+
+impl<'a> Writer<'a> {
+    /// Makes the file with its header, and with room for all of it.
+    pub fn create(partial: &'a Partial, output: &'a OutputFile) -> Result<Self, CheckpointError> {
+        let path = partial.folder.join(format!("{}.part", output.name));
+        let bytes = output.header.file_bytes();
+        // Room is reserved first: a disk that is too small is found out before the work.
+        let create = || {
+            let file = File::create(&path)?;
+            match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+                Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(bytes)?,
+                reserved => reserved?,
+            }
+            file.write_all_at(&output.header_bytes, 0)?;
+            Ok(file)
+        };
+        let failed = |source: io::Error| CheckpointError::Write { file: path.clone(), source };
+        Ok(Self::new(partial, output, create().map_err(failed)?))
+    }
+
+    /// Opens the file that another PE has made.
+    pub fn open(partial: &'a Partial, output: &'a OutputFile) -> Result<Self, CheckpointError> {
+        let path = partial.folder.join(format!("{}.part", output.name));
+        let opened = File::options().write(true).open(&path);
+        let failed = |source| CheckpointError::Write { file: path.clone(), source };
+        Ok(Self::new(partial, output, opened.map_err(failed)?))
+    }
+
+    fn new(partial: &'a Partial, output: &'a OutputFile, file: File) -> Self {
+        Self { file, partial, name: &output.name, chunks_left: AtomicUsize::new(0) }
+    }
+
+    /// Counts a chunk that has to be written, by whomever.
+    pub fn expect(&self) {
+        self.chunks_left.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Writes a chunk; the last one gives the file its name, and says so.
+    pub fn write(&self, bytes: &[u8], offset: u64) -> Result<bool, CheckpointError> {
+        self.file.write_all_at(bytes, offset).map_err(|source| self.failed(source))?;
+        // AcqRel: whoever names the file must see that the others' writes are done.
+        let is_last = self.chunks_left.fetch_sub(1, Ordering::AcqRel) == 1;
+        if is_last {
+            self.rename()?;
+        }
+        Ok(is_last)
+    }
+
+    /// Returns when what this PE has written is on disk.
+    pub fn sync(&self) -> Result<(), CheckpointError> {
+        self.file.sync_data().map_err(|source| self.failed(source))
+    }
+
+    /// Gives the file its name, if it has not got it: every PE has written its part.
+    pub fn finish(&self) -> Result<(), CheckpointError> {
+        let is_named = self.partial.folder.join(self.name).exists();
+        if is_named { Ok(()) } else { self.rename() }
+    }
+
+    /// It need not be on disk yet: a resumed run checks every byte that it keeps.
+    fn rename(&self) -> Result<(), CheckpointError> {
+        let folder = &self.partial.folder;
+        let from = folder.join(format!("{}.part", self.name));
+        fs::rename(from, folder.join(self.name)).map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: io::Error) -> CheckpointError {
+        CheckpointError::Write { file: self.partial.folder.join(self.name), source }
+    }
+}

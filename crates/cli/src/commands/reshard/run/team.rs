@@ -1,0 +1,69 @@
+//! A transport as the team of a conversion.
+
+use std::time::Duration;
+
+use syncline_checkpoint::{Summary, Team};
+use syncline_reshard::transport::{Failure, Ticket, Transport, Wait};
+
+/// The PEs of a group, who meet at the barriers that every refit has.
+pub(super) struct TransportTeam<'a> {
+    transport: &'a dyn Transport,
+    timeout: Duration,
+}
+
+impl<'a> TransportTeam<'a> {
+    pub(super) fn new(transport: &'a dyn Transport, timeout: Duration) -> Self {
+        Self { transport, timeout }
+    }
+
+    fn try_meet(&self) -> Result<(), Failure> {
+        let wait = Wait::timeout(self.timeout);
+        self.transport.enter(Ticket::default(), &wait)?;
+        self.transport.finish(&wait)
+    }
+}
+
+impl Team for TransportTeam<'_> {
+    fn rank(&self) -> usize {
+        self.transport.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.transport.shape().size
+    }
+
+    fn meet(&self) -> Result<(), String> {
+        self.try_meet().map_err(|failure| failure.to_string())
+    }
+
+    fn fail(&self, why: &str) {
+        let (rank, message) = (self.rank(), why.to_owned());
+        self.transport.fail(Failure::Local { rank, message });
+    }
+}
+
+/// One line, by which a process tells the one that started it.
+pub(super) fn summary_text(summary: &Summary) -> String {
+    let Summary { tensors, files, files_kept, bytes, .. } = summary;
+    format!("SUMMARY {tensors} {files} {files_kept} {bytes}")
+}
+
+/// Reads that line, wherever it is in `text`.
+pub(super) fn parse_summary(text: &str) -> Option<Summary> {
+    let line = text.lines().find_map(|line| line.strip_prefix("SUMMARY "))?;
+    let numbers: Vec<u64> = line.split(' ').map(|word| word.parse().ok()).collect::<Option<_>>()?;
+    let [tensors, files, files_kept, bytes] = numbers[..] else { return None };
+    Some(Summary { tensors, files, files_kept, bytes, ..Default::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_survives_its_line() {
+        let summary =
+            Summary { tensors: 1, files: 2, files_kept: 3, bytes: 4, ..Default::default() };
+        assert_eq!(parse_summary(&format!("DONE 7\n{}\n", summary_text(&summary))), Some(summary));
+    }
+}

@@ -1,0 +1,223 @@
+//! Bridges: one thread between the events of a driver and the timelines of everybody else.
+//!
+//! A lane of a driver that has events of its own needs the host twice: when a wait is for a point that the driver does
+//! not know, and when work has completed and those who wait for it elsewhere must learn of it. A [`Bridge`] does both
+//! for any number of lanes with one thread, which sleeps until there is something to do.
+//!
+//! A lane asks for a call of [`Woken::wake`] when a point is decided ([`Bridge::when`]), and the driver's callbacks ask
+//! for one at once ([`Bridge::wake`]). Calls are made on the bridge's thread only, so that no code of a lane runs
+//! inside of a driver's callback or on the thread of whoever signals.
+
+use std::fmt;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use crate::sync::WaitWord;
+use crate::{DeviceError, DeviceSpec, Point, PointStatus, Wake, Watch};
+
+/// What a bridge wakes: a lane, which looks for itself what there is to do.
+pub trait Woken: Send + Sync {
+    /// Something may have changed. Called on the bridge's thread; must neither wait nor panic.
+    fn wake(self: Arc<Self>);
+}
+
+/// One thread that wakes lanes when points that they wait for are decided.
+///
+/// ```
+/// use std::sync::Arc;
+/// use syncline_device::{Bridge, Deadline, DeviceSpec, Timeline, Woken};
+///
+/// struct Echo(Timeline);
+/// impl Woken for Echo {
+///     fn wake(self: Arc<Self>) {
+///         let _ = self.0.signal(1);
+///     }
+/// }
+///
+/// let bridge = Bridge::start("example", DeviceSpec::CPU)?;
+/// let (ready, echoed) = (Timeline::new("ready", 0), Timeline::new("echoed", 0));
+/// bridge.when(&ready.point(1), Arc::new(Echo(echoed.clone())));
+/// ready.signal(1)?;
+/// echoed.wait(1, Deadline::NEVER)?;
+/// # Ok::<(), syncline_device::DeviceError>(())
+/// ```
+pub struct Bridge {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    inbox: Mutex<Inbox>,
+    sleeper: Arc<Sleeper>,
+}
+
+/// What the thread sleeps on; timelines that it watches wake it too.
+struct Sleeper(WaitWord);
+
+impl Wake for Sleeper {
+    fn wake(&self) {
+        self.0.bump_and_wake();
+    }
+}
+
+#[derive(Default)]
+struct Inbox {
+    wakes: Vec<Arc<dyn Woken>>,
+    waits: Vec<(Point, Arc<dyn Woken>)>,
+    forgotten: Vec<Arc<dyn Woken>>,
+    sleeps: bool,
+    stops: bool,
+}
+
+impl Bridge {
+    /// Starts the thread, called `name` in debuggers; `device` is named in the error if there is none to be had.
+    pub fn start(name: &str, device: DeviceSpec) -> Result<Self, DeviceError> {
+        let sleeper = Arc::new(Sleeper(WaitWord::new()));
+        let shared = Arc::new(Shared { inbox: Mutex::default(), sleeper });
+        let taken = shared.clone();
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || taken.run());
+        let thread = thread.map_err(|error| DeviceError::Backend {
+            device,
+            message: format!("no thread for a bridge: {error}").into(),
+        })?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Wakes `target` once, when `point` is reached or its timeline has failed.
+    pub fn when(&self, point: &Point, target: Arc<dyn Woken>) {
+        self.shared.post(|inbox| inbox.waits.push((point.clone(), target)));
+    }
+
+    /// Wakes `target` soon.
+    pub fn wake(&self, target: Arc<dyn Woken>) {
+        self.shared.wake(target);
+    }
+
+    /// A way to wake that may be kept and used anywhere, also in a driver's callback: it does not own the thread.
+    pub fn bell(&self) -> Bell {
+        Bell(self.shared.clone())
+    }
+
+    /// Drops every wait of `target`, for a lane that closes.
+    pub fn forget(&self, target: Arc<dyn Woken>) {
+        self.shared.post(|inbox| inbox.forgotten.push(target));
+    }
+
+    /// Whether the calling thread is the bridge's.
+    pub fn is_current(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| thread.thread().id() == thread::current().id())
+    }
+}
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        self.shared.post(|inbox| inbox.stops = true);
+        // The last handle may be dropped by a lane that this very thread woke.
+        if !self.is_current()
+            && let Some(thread) = self.thread.take()
+        {
+            // A panic in there was reported by the panic hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Bridge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Bridge")
+    }
+}
+
+/// Wakes by a bridge, if that still runs.
+#[derive(Clone)]
+pub struct Bell(Arc<Shared>);
+
+impl Bell {
+    /// Wakes `target` soon, on the bridge's thread.
+    pub fn ring(&self, target: Arc<dyn Woken>) {
+        self.0.wake(target);
+    }
+}
+
+impl fmt::Debug for Bell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Bell")
+    }
+}
+
+impl Shared {
+    fn wake(&self, target: Arc<dyn Woken>) {
+        self.post(|inbox| {
+            // A lane whose work completes faster than the bridge runs is woken once for all of it.
+            if !inbox.wakes.last().is_some_and(|last| is_same(last, &target)) {
+                inbox.wakes.push(target);
+            }
+        });
+    }
+
+    fn post(&self, change: impl FnOnce(&mut Inbox)) {
+        let mut inbox = self.lock();
+        change(&mut inbox);
+        let sleeps = mem::take(&mut inbox.sleeps);
+        drop(inbox);
+        if sleeps {
+            self.sleeper.wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        let mut awaited: Vec<(Watch, Arc<dyn Woken>)> = Vec::new();
+        let mut due: Vec<Arc<dyn Woken>> = Vec::new();
+        loop {
+            // As for every wait: read the word that we sleep on, then arm, then sleep (timeline/README.md).
+            let seen = self.sleeper.0.load();
+            let mut inbox = self.lock();
+            if inbox.stops {
+                return;
+            }
+            due.append(&mut inbox.wakes);
+            let waits = mem::take(&mut inbox.waits);
+            let forgotten = mem::take(&mut inbox.forgotten);
+            drop(inbox);
+            let watch = |point: &Point| point.watch(self.sleeper.clone());
+            awaited.extend(waits.into_iter().map(|(point, target)| (watch(&point), target)));
+            awaited.retain(|(watch, target)| {
+                if forgotten.iter().any(|other| is_same(other, target)) {
+                    return false;
+                }
+                let pending = watch.look() == PointStatus::Pending;
+                if !pending && !due.iter().any(|other| is_same(other, target)) {
+                    due.push(target.clone());
+                }
+                pending
+            });
+            drop(forgotten);
+            if !due.is_empty() {
+                due.drain(..).for_each(Woken::wake);
+                continue;
+            }
+            let mut inbox = self.lock();
+            if inbox.is_empty() {
+                inbox.sleeps = true;
+                drop(inbox);
+                self.sleeper.0.wait(seen, None);
+                self.lock().sleeps = false;
+            }
+        }
+    }
+}
+
+impl Inbox {
+    fn is_empty(&self) -> bool {
+        self.wakes.is_empty() && self.waits.is_empty() && self.forgotten.is_empty() && !self.stops
+    }
+}
+
+fn is_same(one: &Arc<dyn Woken>, other: &Arc<dyn Woken>) -> bool {
+    std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
+}

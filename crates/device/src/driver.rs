@@ -1,0 +1,103 @@
+//! Lanes over the queues and events of a driver, the same for every driver that has such.
+//!
+//! A driver (OpenCL, CUDA) has in-order queues, events by which queues wait for each other, and a way to call back when
+//! work has ended. What it does not have is a counter that anybody can wait for, waits for what nobody has promised yet,
+//! and failure that stops exactly what is behind it. [`DriverLane`] makes a [`Lane`](crate::Lane) of the former with the
+//! latter; a [`Driver`] is what a backend brings. `driver/README.md` has the protocol.
+
+mod call;
+mod events;
+mod lane;
+mod queue;
+
+use std::sync::Arc;
+
+pub use lane::{Closer, DriverLane};
+pub use queue::Ending;
+
+use crate::{Bridge, Command, CommandTime, DeviceError, DeviceSpec};
+
+/// One device of a driver, as its lanes use it.
+pub trait Driver: Send + Sync + Sized + 'static {
+    /// A queue that runs its commands in order.
+    type Queue: Send;
+    /// A place in a queue that other queues can wait for. Clones are handles of the same place.
+    type Event: Clone + Send + Sync + 'static;
+    /// A command, ready to be enqueued any number of times.
+    type Op: Send + Sync + 'static;
+    /// What tells when commands ran.
+    type Times: Send;
+
+    /// The device.
+    fn device(&self) -> DeviceSpec;
+
+    /// Identity of what events are valid in: queues of drivers with the same number wait for each other's events.
+    fn context(&self) -> u64;
+
+    /// The bridge that the lanes of this device use.
+    fn bridge(&self) -> &Bridge;
+
+    /// See [`Lane::can_access`](crate::Lane::can_access).
+    fn can_access(&self, device: DeviceSpec) -> bool;
+
+    /// A new queue.
+    fn open_queue(&self) -> Result<Self::Queue, DeviceError>;
+
+    /// Appends what `command`, a copy, a fill or a dispatch, comes to.
+    fn prepare(&self, command: &Command, ops: &mut Vec<Self::Op>) -> Result<(), DeviceError>;
+
+    /// Enqueues `ops`, each with its number among the commands of its batch, to run in order after `after` and all that
+    /// was enqueued before; without ops, there is still a place to wait for. Calls [`Ending::end`] when they have ended.
+    ///
+    /// # Safety
+    /// Until then, the ops stay where they are, the memory in them too, and no work that conflicts runs.
+    unsafe fn hand_over<'a>(
+        &self,
+        queue: &Self::Queue,
+        ops: impl Iterator<Item = (&'a Self::Op, u32)>,
+        after: &[Self::Event],
+        notes_times: bool,
+        ending: Ending<Self>,
+    ) -> HandedOver<Self>
+    where
+        Self::Op: 'a;
+
+    /// Has the driver begin with what was enqueued, if it would otherwise keep it.
+    fn flush(&self, queue: &Self::Queue);
+
+    /// Whether it can tell when commands ran.
+    fn notes_times(&self) -> bool {
+        false
+    }
+
+    /// Appends when the commands of the batch of `value`, which have ended, ran.
+    fn read_times(&self, times: Self::Times, value: u64, out: &mut Vec<CommandTime>) {
+        let _ = (times, value, out);
+    }
+}
+
+/// What came of handing commands over.
+#[derive(Debug)]
+pub struct HandedOver<D: Driver> {
+    /// The place behind the last command.
+    pub event: Option<D::Event>,
+    /// Why the driver would not take all of it. What it took before runs, and `ending` tells when that has ended.
+    pub refused: Option<Arc<str>>,
+    /// Everything has ended, and `ending` is not called: the driver could not even do that.
+    pub has_ended: bool,
+    /// What tells when the commands ran, where that was asked for.
+    pub times: Option<D::Times>,
+}
+
+/// Commands of a driver in order, and which command of the batch each belongs to.
+struct OpList<O> {
+    ops: Vec<O>,
+    /// For each op the number of its command. A command may come to several ops, or to none.
+    commands: Vec<u32>,
+}
+
+impl<O> Default for OpList<O> {
+    fn default() -> Self {
+        Self { ops: Vec::new(), commands: Vec::new() }
+    }
+}

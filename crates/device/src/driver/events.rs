@@ -1,0 +1,85 @@
+//! What stands behind the timeline of a driver's lane: the events of the batches that the driver has.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::{Point, Woken};
+
+/// The events of one lane's batches, by their values. Lanes of the same context find it as the native object of the
+/// timeline, and wait for events where they would otherwise need the host.
+pub(super) struct Events<E> {
+    context: u64,
+    table: Mutex<Table<E>>,
+}
+
+struct Table<E> {
+    /// Batches that the driver has and that have not completed, in order.
+    handed: VecDeque<(u64, E)>,
+    /// Lanes that wait for the driver to get a batch.
+    hopeful: Vec<(u64, Arc<dyn Woken>)>,
+}
+
+/// How a lane of the same context can wait for a point.
+pub(super) enum Found<E> {
+    /// For this event.
+    Event(E),
+    /// Not yet: the driver does not have the batch.
+    NotYet,
+}
+
+impl<E: Clone + Send + Sync + 'static> Events<E> {
+    pub(super) fn new(context: u64) -> Arc<Self> {
+        let table = Table { handed: VecDeque::new(), hopeful: Vec::new() };
+        Arc::new(Self { context, table: Mutex::new(table) })
+    }
+
+    /// The events behind `point`, if it belongs to a lane of `context`.
+    pub(super) fn behind(point: &Point, context: u64) -> Option<&Self> {
+        let events = point.timeline().native()?.downcast_ref::<Self>()?;
+        (events.context == context).then_some(events)
+    }
+
+    /// The event of the batch of `value`. Where the driver does not have it yet, `hopeful` is woken when it does.
+    pub(super) fn find(
+        &self,
+        value: u64,
+        hopeful: impl FnOnce() -> Option<Arc<dyn Woken>>,
+    ) -> Found<E> {
+        let mut table = self.lock();
+        match table.handed.iter().find(|(of, _)| *of == value) {
+            Some((_, event)) => Found::Event(event.clone()),
+            None => {
+                table.hopeful.extend(hopeful().map(|lane| (value, lane)));
+                Found::NotYet
+            }
+        }
+    }
+
+    /// The driver has the batch of `value`. Returns who waited for that.
+    #[must_use]
+    pub(super) fn hand(&self, value: u64, event: E) -> Vec<Arc<dyn Woken>> {
+        let mut table = self.lock();
+        table.handed.push_back((value, event));
+        if table.hopeful.is_empty() {
+            return Vec::new();
+        }
+        let (due, rest) = table.hopeful.drain(..).partition(|(of, _)| *of <= value);
+        table.hopeful = rest;
+        let due: Vec<_> = due;
+        due.into_iter().map(|(_, lane)| lane).collect()
+    }
+
+    /// Everything up to `value` has completed.
+    pub(super) fn complete(&self, value: u64) {
+        let mut table = self.lock();
+        let done = table.handed.iter().take_while(|(of, _)| *of <= value).count();
+        let done: Vec<_> = table.handed.drain(..done).collect();
+        table.hopeful.retain(|(of, _)| *of > value);
+        drop(table);
+        drop(done);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table<E>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,184 @@
+//! Lanes of drivers.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::queue::{LaneQueue, Pending, Step, Wait};
+use super::{Driver, OpList};
+use crate::{
+    Command, CommandTime, Commands, Deadline, DeviceError, DeviceSpec, Lane, LaneInfo, LaneKind,
+    Point, Recording, Timeline, Work,
+};
+
+/// A lane over a queue of a driver. Closes when dropped.
+pub struct DriverLane<D: Driver> {
+    queue: Arc<LaneQueue<D>>,
+    /// Recordings that keep commands prepared for this lane.
+    recordings: Mutex<Vec<Weak<Recording>>>,
+}
+
+impl<D: Driver> DriverLane<D> {
+    /// A lane of `driver`'s device, called by the device and `name`.
+    pub fn open(driver: &Arc<D>, kind: LaneKind, name: &str) -> Result<Self, DeviceError> {
+        let device = driver.device();
+        let info = LaneInfo::new(format!("{device} {name}"), kind, device);
+        let queue = LaneQueue::new(info, driver.clone())?;
+        Ok(Self { queue, recordings: Mutex::default() })
+    }
+
+    /// A handle by which the device closes the lane, without keeping it.
+    pub fn closer(&self) -> Closer<D> {
+        Closer(Arc::downgrade(&self.queue))
+    }
+
+    fn steps(&self, commands: Commands) -> Result<VecDeque<Step<D>>, DeviceError> {
+        let (mut steps, mut list, mut number) = (VecDeque::new(), OpList::default(), 0);
+        for command in commands {
+            let first = number;
+            let (step, count) = match command {
+                Command::Host(function) => (Step::Call(function), 1),
+                Command::Recording(recording) => {
+                    let list = self.prepared(&recording)?;
+                    (Step::Ops { list, first }, recording.commands().len() as u32)
+                }
+                command => {
+                    self.prepare(&command, number, &mut list)?;
+                    number += 1;
+                    continue;
+                }
+            };
+            number += count;
+            flush(&mut list, &mut steps);
+            steps.push_back(step);
+        }
+        flush(&mut list, &mut steps);
+        Ok(steps)
+    }
+
+    fn prepare(
+        &self,
+        of: &Command,
+        number: u32,
+        list: &mut OpList<D::Op>,
+    ) -> Result<(), DeviceError> {
+        self.queue.driver.prepare(of, &mut list.ops)?;
+        list.commands.resize(list.ops.len(), number);
+        Ok(())
+    }
+
+    /// The commands of a recording, prepared at its first submission to this lane.
+    fn prepared(&self, recording: &Arc<Recording>) -> Result<Arc<OpList<D::Op>>, DeviceError> {
+        recording.keep(self.queue.info.id(), |commands| {
+            let mut list = OpList::default();
+            for (command, number) in commands.iter().zip(0..) {
+                self.prepare(command, number, &mut list)?;
+            }
+            let mut recordings = self.recordings.lock().unwrap_or_else(PoisonError::into_inner);
+            recordings.retain(|other| other.strong_count() > 0);
+            recordings.push(Arc::downgrade(recording));
+            Ok(list)
+        })
+    }
+}
+
+/// Makes what was prepared so far a step.
+fn flush<D: Driver>(list: &mut OpList<D::Op>, steps: &mut VecDeque<Step<D>>) {
+    if !list.ops.is_empty() {
+        steps.push_back(Step::Ops { list: Arc::new(mem::take(list)), first: 0 });
+    }
+}
+
+impl<D: Driver> Lane for DriverLane<D> {
+    fn info(&self) -> &LaneInfo {
+        &self.queue.info
+    }
+
+    fn timeline(&self) -> Timeline {
+        self.queue.last().timeline().clone()
+    }
+
+    fn last(&self) -> Point {
+        self.queue.last()
+    }
+
+    fn can_access(&self, device: DeviceSpec) -> bool {
+        self.queue.driver.can_access(device)
+    }
+
+    unsafe fn enqueue(&self, work: Work) -> Result<Point, DeviceError> {
+        self.queue.check_open(work.task.as_ref())?;
+        let Work { waits, commands, signals, task, leases } = work;
+        let steps = self.steps(commands)?;
+        let waits = waits.into_iter().map(Wait::from).collect();
+        self.queue.push(Pending { value: 0, waits, steps, signals, task, leases })
+    }
+
+    fn recover(&self) {
+        self.queue.recover();
+    }
+
+    fn close(&self) {
+        self.queue.close();
+    }
+
+    fn note_times(&self, on: bool) -> bool {
+        let notes = on && self.queue.driver.notes_times();
+        self.queue.note_times(notes);
+        notes
+    }
+
+    fn take_times(&self) -> Vec<CommandTime> {
+        self.queue.take_times()
+    }
+}
+
+impl<D: Driver> Drop for DriverLane<D> {
+    fn drop(&mut self) {
+        self.queue.close();
+        let recordings = self.recordings.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for recording in recordings.iter().filter_map(Weak::upgrade) {
+            recording.forget(self.queue.info.id());
+        }
+    }
+}
+
+impl<D: Driver> fmt::Debug for DriverLane<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DriverLane({:?})", self.queue.last())
+    }
+}
+
+/// Closes a lane from outside, if it is still there.
+pub struct Closer<D: Driver>(Weak<LaneQueue<D>>);
+
+impl<D: Driver> Closer<D> {
+    /// Whether the lane is gone.
+    pub fn is_gone(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+
+    /// Closes the lane.
+    pub fn close(&self) {
+        self.0.upgrade().inspect(|lane| lane.close());
+    }
+
+    /// Waits for what the driver has of the lane, until `deadline` at the latest. Not on the bridge's thread, which
+    /// would have to tell.
+    pub fn drain(&self, deadline: Deadline) {
+        if let Some(lane) = self.0.upgrade()
+            && !lane.driver.bridge().is_current()
+            && let Some(point) = lane.last_in_flight()
+        {
+            // Whether it ends well is no concern of whoever closes.
+            let _ = point.wait(deadline);
+        }
+    }
+}
+
+impl<D: Driver> fmt::Debug for Closer<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Closer")
+    }
+}

@@ -1,0 +1,641 @@
+//! The life of a lane's batches: pending with us, in flight with the driver, settled. `README.md` beside this file has
+//! the protocol.
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::fmt;
+use std::mem;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::events::{Events, Found};
+use super::{Driver, HandedOver, OpList, call};
+use crate::{
+    Bell, CommandTime, DeviceError, HostFunction, LaneInfo, Lease, Point, PointStatus, Timeline,
+    TimelineOwner, Woken,
+};
+
+/// What a lane's handle, the bridge and the driver's callbacks share.
+pub(super) struct LaneQueue<D: Driver> {
+    pub(super) info: LaneInfo,
+    pub(super) driver: Arc<D>,
+    me: Weak<LaneQueue<D>>,
+    state: Mutex<State<D>>,
+    /// What the driver has said since somebody looked. Its callbacks touch this and the bridge's inbox, nothing else:
+    /// they may come on any thread, also from within a call of ours that holds `state`.
+    ended: Mutex<Vec<(u64, Result<(), Arc<str>>)>>,
+    /// Runs host functions; started at the first.
+    caller: Mutex<Option<Sender<HostFunction>>>,
+}
+
+struct State<D: Driver> {
+    queue: D::Queue,
+    owner: TimelineOwner,
+    events: Arc<Events<D::Event>>,
+    value_last: u64,
+    ticket_last: u64,
+    pending: VecDeque<Pending<D>>,
+    flight: VecDeque<Flight<D>>,
+    /// Batches that failed while the driver still had others.
+    dead: Vec<Pending<D>>,
+    /// A host function of the first pending batch is running.
+    calling: bool,
+    /// The lane will fail with this as soon as the driver has nothing of it.
+    doomed: Option<DeviceError>,
+    failed: Option<DeviceError>,
+    closing: bool,
+    /// The driver reported a failure: its queue is not used again.
+    lost: bool,
+    /// When commands ran, where that is noted.
+    times: Option<Vec<CommandTime>>,
+}
+
+/// A batch that the driver does not have, or not all of it.
+pub(super) struct Pending<D: Driver> {
+    pub(super) value: u64,
+    pub(super) waits: Vec<Wait>,
+    pub(super) steps: VecDeque<Step<D>>,
+    pub(super) signals: Vec<Point>,
+    pub(super) task: Option<Arc<str>>,
+    pub(super) leases: Vec<Lease>,
+}
+
+/// What a batch does, step by step.
+pub(super) enum Step<D: Driver> {
+    /// Commands, the numbers of which begin at `first`.
+    Ops { list: Arc<OpList<D::Op>>, first: u32 },
+    /// A function of the host.
+    Call(HostFunction),
+}
+
+impl<D: Driver> Step<D> {
+    /// The commands for the driver, with their numbers in the batch.
+    fn ops(&self) -> impl Iterator<Item = (&D::Op, u32)> {
+        let (list, first) = match self {
+            Step::Ops { list, first } => (Some(list), *first),
+            Step::Call(_) => (None, 0),
+        };
+        let ops = list.into_iter().flat_map(|list| list.ops.iter().zip(&list.commands));
+        ops.map(move |(op, number)| (op, first + number))
+    }
+}
+
+/// A point that a pending batch waits for, and whether the bridge was told.
+pub(super) struct Wait {
+    point: Point,
+    watched: bool,
+}
+
+impl From<Point> for Wait {
+    fn from(point: Point) -> Self {
+        Self { point, watched: false }
+    }
+}
+
+/// What the driver has.
+struct Flight<D: Driver> {
+    ticket: u64,
+    /// The value of its batch.
+    value: u64,
+    /// The batch of which this is the end; none for a part before a host function.
+    batch: Option<Ends>,
+    /// How it ended, once the driver is done with it.
+    ended: Option<Result<(), DeviceError>>,
+    /// The driver would not take all of it. Told when it is done with what it took.
+    refused: Option<DeviceError>,
+    /// Points for whose events the driver waited: they are reached before this is.
+    after: Vec<Wait>,
+    /// Stays alive until the driver is done.
+    steps: Vec<Step<D>>,
+    task: Option<Arc<str>>,
+    /// What tells when its commands ran, where that is noted.
+    times: Option<D::Times>,
+}
+
+/// What happens when a batch has completed.
+struct Ends {
+    signals: Vec<Point>,
+    leases: Vec<Lease>,
+}
+
+/// What a look at the waits of a batch found.
+enum Readiness<D: Driver> {
+    /// It can go to the driver, after these events of these points.
+    Ready(Vec<D::Event>, Vec<Point>),
+    Blocked,
+    Failed(DeviceError),
+}
+
+impl<D: Driver> LaneQueue<D> {
+    pub(super) fn new(info: LaneInfo, driver: Arc<D>) -> Result<Arc<Self>, DeviceError> {
+        let queue = driver.open_queue()?;
+        let events = Events::new(driver.context());
+        let owner = Timeline::owned(&info.name, 0, Some(events.clone()));
+        let state = State {
+            queue,
+            owner,
+            events,
+            value_last: 0,
+            ticket_last: 0,
+            pending: VecDeque::new(),
+            flight: VecDeque::new(),
+            dead: Vec::new(),
+            calling: false,
+            doomed: None,
+            failed: None,
+            closing: false,
+            lost: false,
+            times: None,
+        };
+        Ok(Arc::new_cyclic(|me| Self {
+            info,
+            driver,
+            me: me.clone(),
+            state: Mutex::new(state),
+            ended: Mutex::default(),
+            caller: Mutex::default(),
+        }))
+    }
+
+    /// An error unless the lane takes work.
+    pub(super) fn check_open(&self, task: Option<&Arc<str>>) -> Result<(), DeviceError> {
+        self.refuse(&self.lock(), task)
+    }
+
+    fn refuse(&self, state: &State<D>, task: Option<&Arc<str>>) -> Result<(), DeviceError> {
+        if state.closing {
+            return Err(self.closed());
+        }
+        match &state.failed {
+            Some(cause) => Err(cause.inherited(&self.info.name, task)),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds a batch, whose value is set here, and gives it to the driver if it can run.
+    pub(super) fn push(&self, mut batch: Pending<D>) -> Result<Point, DeviceError> {
+        let mut state = self.lock();
+        self.refuse(&state, batch.task.as_ref())?;
+        self.drop_own_waits(&state, &mut batch.waits)?;
+        state.value_last += 1;
+        batch.value = state.value_last;
+        let point = state.owner.timeline().point(batch.value);
+        state.pending.push_back(batch);
+        self.pump_locked(state);
+        Ok(point)
+    }
+
+    /// Batches of one lane run in order: waits for earlier ones say nothing, one for a later one could never end.
+    fn drop_own_waits(&self, state: &State<D>, waits: &mut Vec<Wait>) -> Result<(), DeviceError> {
+        let own = state.owner.timeline().id();
+        let is_own = |wait: &Wait| wait.point.timeline().id() == own;
+        let latest = waits.iter().filter(|wait| is_own(wait)).map(|wait| wait.point.value()).max();
+        if let Some(value) = latest.filter(|&value| value > state.value_last) {
+            let (lane, current) = (self.info.name.clone(), state.value_last);
+            return Err(DeviceError::WaitsForItself { lane, current, value });
+        }
+        waits.retain(|wait| !is_own(wait));
+        Ok(())
+    }
+
+    pub(super) fn last(&self) -> Point {
+        let state = self.lock();
+        state.owner.timeline().point(state.value_last)
+    }
+
+    pub(super) fn recover(&self) {
+        let mut state = self.lock();
+        if state.failed.take().is_none() {
+            return;
+        }
+        state.events = Events::new(self.driver.context());
+        state.owner = Timeline::owned(&self.info.name, 0, Some(state.events.clone()));
+        state.value_last = 0;
+        if mem::take(&mut state.lost)
+            && let Ok(fresh) = self.driver.open_queue()
+        {
+            state.queue = fresh;
+        }
+    }
+
+    /// Refuses further work. What the driver has completes; the rest fails.
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        if mem::replace(&mut state.closing, true) {
+            return;
+        }
+        self.pump_locked(state);
+        // The caller's thread ends when it has nothing more to call.
+        self.caller.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    pub(super) fn note_times(&self, on: bool) {
+        let mut state = self.lock();
+        match on {
+            true => drop(state.times.get_or_insert_default()),
+            false => state.times = None,
+        }
+    }
+
+    pub(super) fn take_times(&self) -> Vec<CommandTime> {
+        self.lock().times.as_mut().map(mem::take).unwrap_or_default()
+    }
+
+    /// The last point that the driver has, for those who close the device.
+    pub(super) fn last_in_flight(&self) -> Option<Point> {
+        let state = self.lock();
+        let last = state.flight.iter().rev().find(|flight| flight.batch.is_some());
+        last.map(|flight| state.owner.timeline().point(flight.value))
+    }
+
+    /// Does whatever can be done: settles what has ended, gives the driver what can run.
+    fn pump(&self) {
+        self.pump_locked(self.lock());
+    }
+
+    fn pump_locked(&self, mut state: MutexGuard<'_, State<D>>) {
+        let mut dropped = Vec::new();
+        loop {
+            self.note_ended(&mut state);
+            self.settle(&mut state, &mut dropped);
+            let handed = self.advance(&mut state);
+            self.give_up(&mut state, &mut dropped);
+            // What needs no driver has ended as soon as it is handed over.
+            if !handed || state.flight.front().is_none_or(|flight| flight.ended.is_none()) {
+                break;
+            }
+        }
+        drop(state);
+        self.drop_later(dropped);
+    }
+
+    /// Takes over what the driver's callbacks have said.
+    fn note_ended(&self, state: &mut State<D>) {
+        let ended = mem::take(&mut *self.ended.lock().unwrap_or_else(PoisonError::into_inner));
+        for (ticket, result) in ended {
+            let Some(flight) = state.flight.iter_mut().find(|flight| flight.ticket == ticket)
+            else {
+                continue;
+            };
+            state.lost |= result.is_err();
+            flight.ended = Some(
+                result.map_err(|message| self.failed(&format!("a command ended with {message}"))),
+            );
+        }
+    }
+
+    /// Completes what has ended, in order.
+    fn settle(&self, state: &mut State<D>, dropped: &mut Vec<Step<D>>) {
+        while let Some(flight) = state.flight.front_mut() {
+            if flight.ended.is_none() || !self.has_seen(&mut flight.after) {
+                return;
+            }
+            let Some(mut flight) = state.flight.pop_front() else { return };
+            dropped.append(&mut flight.steps);
+            let result = self.outcome(&mut flight);
+            if let Some((out, times)) = state.times.as_mut().zip(flight.times) {
+                self.driver.read_times(times, flight.value, out);
+            }
+            let Some(mut ends) = flight.batch else {
+                if let Err(cause) = result {
+                    state.doomed.get_or_insert(cause);
+                }
+                continue;
+            };
+            let result = match &state.doomed {
+                Some(cause) => Err(cause.inherited(&self.info.name, flight.task.as_ref())),
+                None => result,
+            };
+            let result = result.and_then(|()| {
+                ends.leases.clear();
+                ends.signals.iter().try_for_each(|point| point.timeline().signal(point.value()))
+            });
+            match result {
+                Ok(()) => {
+                    let signalled = state.owner.signal(flight.value);
+                    assert!(signalled.is_ok(), "values of one lane grow: {signalled:?}");
+                    state.events.complete(flight.value);
+                }
+                Err(cause) => {
+                    state.doomed.get_or_insert(cause);
+                    // Nobody may think that the lane has stopped while the driver works for it: it is told of with
+                    // the rest of the flight.
+                    state.dead.push(Pending {
+                        value: flight.value,
+                        waits: Vec::new(),
+                        steps: VecDeque::new(),
+                        signals: ends.signals,
+                        task: flight.task,
+                        leases: ends.leases,
+                    });
+                }
+            }
+        }
+    }
+
+    /// How the driver's part ended; the failure of what it waited for comes before its own.
+    fn outcome(&self, flight: &mut Flight<D>) -> Result<(), DeviceError> {
+        let own = flight.refused.take().map_or_else(|| flight.ended.take().unwrap_or(Ok(())), Err);
+        let mut awaited = flight.after.iter().filter(|wait| !wait.point.has_completed());
+        match awaited.find_map(|wait| wait.point.timeline().failure()) {
+            Some(cause) => Err(cause.inherited(&self.info.name, flight.task.as_ref())),
+            None => own,
+        }
+    }
+
+    /// Whether all points in `after` are decided for those who look at timelines, as they are for the driver.
+    fn has_seen(&self, after: &mut [Wait]) -> bool {
+        let mut all = true;
+        for wait in after {
+            if wait.point.status() == PointStatus::Pending {
+                all = false;
+                self.watch(wait);
+            }
+        }
+        all
+    }
+
+    fn watch(&self, wait: &mut Wait) {
+        if !mem::replace(&mut wait.watched, true)
+            && let Some(me) = self.me.upgrade()
+        {
+            self.driver.bridge().when(&wait.point, me);
+        }
+    }
+
+    /// Gives the driver what can run. Returns whether it was given anything.
+    fn advance(&self, state: &mut State<D>) -> bool {
+        let mut handed = false;
+        while state.doomed.is_none() && !state.closing && !state.calling {
+            // Signals of ours come before anything behind them: they may fail.
+            let unsettled = |flight: &Flight<D>| {
+                flight.batch.as_ref().is_some_and(|ends| !ends.signals.is_empty())
+            };
+            if state.flight.back().is_some_and(unsettled) {
+                break;
+            }
+            let idle = state.flight.is_empty();
+            let Some(batch) = state.pending.front_mut() else { break };
+            let is_call = matches!(batch.steps.front(), Some(Step::Call(_)));
+            match self.look(batch, is_call) {
+                Readiness::Blocked => break,
+                Readiness::Failed(cause) => state.doomed = Some(cause),
+                Readiness::Ready(..) if is_call && !idle => break,
+                Readiness::Ready(..) if is_call => self.call(state),
+                Readiness::Ready(events, points) => {
+                    self.hand_over(state, &events, points);
+                    handed = true;
+                }
+            }
+        }
+        if handed {
+            // Others may wait for these events: the driver must not keep them for later.
+            self.driver.flush(&state.queue);
+        }
+        handed
+    }
+
+    /// Looks at the waits of the first pending batch, and tells the bridge of those that need it.
+    fn look(&self, batch: &mut Pending<D>, on_host: bool) -> Readiness<D> {
+        let (mut events, mut points, mut blocked) = (Vec::new(), Vec::new(), false);
+        let mut failed = None;
+        batch.waits.retain_mut(|wait| {
+            match wait.point.status() {
+                PointStatus::Reached => return false,
+                PointStatus::Failed(cause) => failed = failed.take().or(Some(cause)),
+                PointStatus::Pending => {
+                    let native = Events::<D::Event>::behind(&wait.point, self.driver.context());
+                    match native.filter(|_| !on_host).map(|of| self.find(of, wait)) {
+                        Some(Found::Event(event)) => {
+                            events.push(event);
+                            points.push(wait.point.clone());
+                        }
+                        Some(Found::NotYet) | None => {
+                            blocked = true;
+                            self.watch(wait);
+                        }
+                    }
+                }
+            }
+            true
+        });
+        match failed {
+            Some(cause) => Readiness::Failed(cause.inherited(&self.info.name, batch.task.as_ref())),
+            None if blocked => Readiness::Blocked,
+            None => Readiness::Ready(events, points),
+        }
+    }
+
+    fn find(&self, events: &Events<D::Event>, wait: &Wait) -> Found<D::Event> {
+        events.find(wait.point.value(), || {
+            let me = self.me.upgrade().filter(|_| !wait.watched)?;
+            Some(me)
+        })
+    }
+
+    /// Starts the host function that is the first step of the first pending batch.
+    fn call(&self, state: &mut State<D>) {
+        let Some(Step::Call(function)) =
+            state.pending.front_mut().and_then(|batch| batch.steps.pop_front())
+        else {
+            return;
+        };
+        state.calling = true;
+        let mut caller = self.caller.lock().unwrap_or_else(PoisonError::into_inner);
+        if caller.is_none() {
+            *caller = call::start(&self.info.name, self.me.clone());
+        }
+        let sent = caller.as_ref().map(|caller| caller.send(function));
+        if !matches!(sent, Some(Ok(()))) {
+            state.calling = false;
+            state.doomed = Some(self.failed("no thread for host functions"));
+        }
+    }
+
+    /// A host function has returned.
+    pub(super) fn called(&self, result: Result<(), DeviceError>) {
+        let mut state = self.lock();
+        state.calling = false;
+        if let Err(cause) = result {
+            state.doomed.get_or_insert(cause);
+        }
+        self.pump_locked(state);
+    }
+
+    /// The task of the batch whose host function is running.
+    pub(super) fn task(&self) -> Option<Arc<str>> {
+        self.lock().pending.front().and_then(|batch| batch.task.clone())
+    }
+
+    /// Gives the driver the first pending batch, up to its next host function.
+    fn hand_over(&self, state: &mut State<D>, events: &[D::Event], points: Vec<Point>) {
+        let Some(batch) = state.pending.front_mut() else { return };
+        batch.waits.clear();
+        let until = batch.steps.iter().position(|step| matches!(step, Step::Call(_)));
+        let steps: Vec<Step<D>> = batch.steps.drain(..until.unwrap_or(batch.steps.len())).collect();
+        let (value, task) = (batch.value, batch.task.clone());
+        let batch = match until {
+            Some(_) => None,
+            None => state
+                .pending
+                .pop_front()
+                .map(|batch| Ends { signals: batch.signals, leases: batch.leases }),
+        };
+        state.ticket_last += 1;
+        let after = points.into_iter().map(Wait::from).collect();
+        let ticket = state.ticket_last;
+        let mut flight = Flight {
+            ticket,
+            value,
+            batch,
+            ended: None,
+            refused: None,
+            after,
+            steps,
+            task,
+            times: None,
+        };
+        let is_empty = flight.steps.iter().all(|step| step.ops().next().is_none());
+        if is_empty && events.is_empty() && state.flight.is_empty() {
+            flight.ended = Some(Ok(()));
+        } else {
+            self.hand(state, &mut flight, events);
+        }
+        state.flight.push_back(flight);
+    }
+
+    fn hand(&self, state: &mut State<D>, flight: &mut Flight<D>, events: &[D::Event]) {
+        let Some(lane) = self.me.upgrade() else { return };
+        let ending = Ending { lane, ticket: flight.ticket, bell: self.driver.bridge().bell() };
+        let ops = flight.steps.iter().flat_map(Step::ops);
+        let notes_times = state.times.is_some();
+        // SAFETY: the steps stay in the flight, the flight in the queue, and the leases in either, until the driver has
+        // said that it is done; who submitted the batch has ordered it with all that conflicts.
+        let handed =
+            unsafe { self.driver.hand_over(&state.queue, ops, events, notes_times, ending) };
+        let HandedOver { event, refused, has_ended, times } = handed;
+        flight.times = times;
+        // Only what is sure to complete can be waited for without us.
+        let is_sure = |ends: &Ends| ends.signals.is_empty() && refused.is_none() && !has_ended;
+        if let Some(event) = event.filter(|_| flight.batch.as_ref().is_some_and(is_sure)) {
+            let hopeful = state.events.hand(flight.value, event);
+            hopeful.into_iter().for_each(|lane| self.driver.bridge().wake(lane));
+        }
+        if let Some(message) = refused {
+            flight.refused = Some(self.failed(&format!("the driver refuses a command: {message}")));
+            state.lost = true;
+        }
+        if has_ended {
+            flight.ended = Some(Ok(()));
+        }
+    }
+
+    fn failed(&self, message: &str) -> DeviceError {
+        DeviceError::Backend { device: self.info.device, message: message.into() }
+    }
+
+    /// Fails the lane, if it is doomed or closes, once the driver has nothing of it.
+    fn give_up(&self, state: &mut State<D>, dropped: &mut Vec<Step<D>>) {
+        if !state.flight.is_empty() || state.calling {
+            return;
+        }
+        if state.closing
+            && let Some(me) = self.me.upgrade()
+        {
+            self.driver.bridge().forget(me);
+        }
+        let cause = match state.doomed.take() {
+            Some(cause) => cause,
+            None if state.closing && !state.pending.is_empty() => self.closed(),
+            None => return,
+        };
+        let given_up = mem::take(&mut state.dead).into_iter().chain(mem::take(&mut state.pending));
+        // First it takes no more work: who learns of the failure from the timeline may recover it at once.
+        state.failed = Some(cause.clone());
+        state.owner.fail(cause.clone());
+        for (at, batch) in given_up.enumerate() {
+            drop(batch.leases);
+            dropped.extend(batch.steps);
+            let cause = match at {
+                0 => cause.clone(),
+                _ => cause.inherited(&self.info.name, batch.task.as_ref()),
+            };
+            for point in &batch.signals {
+                // Checked at submission: no lane owns these.
+                let _ = point.timeline().fail(cause.clone());
+            }
+        }
+    }
+
+    fn closed(&self) -> DeviceError {
+        DeviceError::Closed { lane: self.info.name.clone() }
+    }
+
+    /// Steps are dropped on the bridge's thread: what a host function has captured may do anything when it goes, and
+    /// whoever called us may hold locks.
+    fn drop_later(&self, dropped: Vec<Step<D>>) {
+        if dropped.iter().any(|step| matches!(step, Step::Call(_))) {
+            self.driver.bridge().wake(Arc::new(Dropped(Mutex::new(dropped))));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<D>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<D: Driver> Woken for LaneQueue<D> {
+    fn wake(self: Arc<Self>) {
+        self.pump();
+    }
+}
+
+/// Steps on their way out.
+struct Dropped<D: Driver>(Mutex<Vec<Step<D>>>);
+
+impl<D: Driver> Woken for Dropped<D> {
+    fn wake(self: Arc<Self>) {
+        let steps = mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        steps.into_iter().for_each(call::drop_quietly);
+    }
+}
+
+/// What a driver calls when commands have ended, once, on any thread.
+///
+/// It may be called from within a driver's callback, and from within [`Driver::hand_over`]: it only leaves word, and
+/// hands its lane to the bridge, so that nothing of the driver's is released there.
+pub struct Ending<D: Driver> {
+    lane: Arc<LaneQueue<D>>,
+    ticket: u64,
+    /// Not the bridge itself: its last owner waits for its thread, which the driver's must not do.
+    bell: Bell,
+}
+
+impl<D: Driver> Ending<D> {
+    /// The commands have ended, well or with what the driver says.
+    pub fn end(self, result: Result<(), Arc<str>>) {
+        let Ending { lane, ticket, bell } = self;
+        lane.ended.lock().unwrap_or_else(PoisonError::into_inner).push((ticket, result));
+        bell.ring(lane);
+    }
+
+    /// As an address for a driver's callback, which passes it to [`Ending::from_raw`].
+    pub fn into_raw(self) -> *mut c_void {
+        Box::into_raw(Box::new(self)).cast()
+    }
+
+    /// What [`Ending::into_raw`] made an address of.
+    ///
+    /// # Safety
+    /// The address comes from there, for the same driver, and is passed here once.
+    pub unsafe fn from_raw(data: *mut c_void) -> Self {
+        // SAFETY: the caller's promise.
+        *unsafe { Box::from_raw(data.cast::<Self>()) }
+    }
+}
+
+impl<D: Driver> fmt::Debug for Ending<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ending({}, {})", self.lane.info.name, self.ticket)
+    }
+}

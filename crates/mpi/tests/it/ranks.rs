@@ -1,0 +1,180 @@
+//! One rank of a job, and what the scenarios of `refits` and `services` use.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use syncline_deps::Dtype;
+use syncline_mpi::{MpiEndpoint, Options, Way, World};
+use syncline_reshard::transport::Wait;
+use syncline_reshard::{
+    CopyService, Dims, Layout, MeshLayout, Refit, ServiceError, ServiceOptions, Sources, TensorSpec,
+};
+use syncline_testing::Rng;
+
+use crate::jobs::SCENARIO;
+use crate::{arrays, kills, refits, services};
+
+/// Long enough for a busy machine, short enough to end a test that is stuck.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// This rank of the job, and how it is to join groups.
+pub struct Rank {
+    pub world: World,
+    pub way: Way,
+    pub share_memory: bool,
+}
+
+impl Rank {
+    pub fn rank(&self) -> usize {
+        self.world.rank()
+    }
+
+    pub fn size(&self) -> usize {
+        self.world.size()
+    }
+
+    /// A new group with these slots.
+    pub fn join(&self, depth: usize, slot_bytes: usize) -> MpiEndpoint {
+        let options = Options { depth, slot_bytes, way: self.way, share_memory: self.share_memory };
+        self.world.join(&options, &Wait::timeout(PATIENCE)).unwrap()
+    }
+
+    /// A service on a new group.
+    pub fn service<'a>(
+        &self,
+        (depth, slot_bytes): (usize, usize),
+        options: ServiceOptions,
+    ) -> CopyService<'a> {
+        CopyService::new(self.join(depth, slot_bytes), options)
+    }
+
+    /// The failure that every rank returned.
+    #[track_caller]
+    pub fn agreed<T: std::fmt::Debug>(&self, result: Result<T, ServiceError>) -> String {
+        let mine = result.unwrap_err().to_string();
+        let all = self.world.gather(&mine, &Wait::timeout(PATIENCE)).unwrap();
+        assert!(all.iter().all(|error| *error == all[0]), "not the same: {all:#?}");
+        mine
+    }
+}
+
+/// The bytes that `rank` must hold of each tensor of `layout`.
+pub fn shards(layout: &Layout, rank: usize) -> Vec<(String, Vec<u8>)> {
+    let element = |dtype: Dtype, value: u64| {
+        Rng::new(value).next_u64().to_le_bytes()[..dtype.bytes() as usize].to_vec()
+    };
+    let mut all = Vec::new();
+    for tensor in layout.tensors() {
+        let Some(shard) = tensor.placement().shard(rank as u32) else { continue };
+        let values = arrays::expected(tensor.name(), tensor.shape(), shard);
+        let bytes = values.into_iter().flat_map(|value| element(tensor.dtype(), value)).collect();
+        all.push((tensor.name().to_owned(), bytes));
+    }
+    all
+}
+
+/// Binds every shard that is not empty.
+pub fn bind<'a>(refit: &Refit, shards: &'a [(String, Vec<u8>)]) -> Sources<'a> {
+    let mut sources = Sources::new(refit);
+    for (name, bytes) in shards.iter().filter(|(_, bytes)| !bytes.is_empty()) {
+        sources.bind(refit, name, bytes).unwrap();
+    }
+    sources
+}
+
+/// A model of `layers` with a column-wise and a row-wise split tensor in each.
+pub fn model(layers: usize, side: u64, dtype: Dtype, axes: &str) -> Layout {
+    let toml = format!(
+        r#"
+        [mesh]
+        axes = {axes}
+        [[tensor]]
+        match = "layers.*.up"
+        shard = [{{dim = 0, axis = "tp"}}]
+        [[tensor]]
+        match = "layers.*.down"
+        shard = [{{dim = 1, axis = "tp"}}]
+        "#
+    );
+    let spec =
+        |name: String| TensorSpec { name, dtype, shape: Dims::from_slice(&[side, side]).unwrap() };
+    let specs: Vec<TensorSpec> = (0..layers)
+        .flat_map(|layer| ["up", "down"].map(|part| spec(format!("layers.{layer}.{part}"))))
+        .collect();
+    MeshLayout::from_toml(&toml).unwrap().compile(&specs).unwrap()
+}
+
+/// Split in `size` ways.
+pub fn tp(size: usize) -> Layout {
+    model(2, 48, Dtype::BF16, &format!(r#"[["tp", {size}]]"#))
+}
+
+type Scenario = (&'static str, fn(&Rank));
+
+/// Everything that a transport must do.
+const SET: &[Scenario] = &[
+    ("random layouts", refits::random_layouts),
+    ("megabytes through slots", refits::megabytes),
+    ("conversions", refits::conversions),
+    ("there and back", refits::there_and_back),
+    ("the executor alone", refits::executor_alone),
+    ("many refits", refits::many),
+    ("single transfers", services::single_transfers),
+    ("mismatched transfers", services::mismatched),
+    ("cleared submissions", services::cleared),
+    ("other plans", services::other_plans),
+    ("one that leaves", services::leaving),
+    ("one that never starts", services::never_starting),
+    ("failed stays failed", services::failed_stays_failed),
+    ("cancelled in the middle", services::cancelled),
+    ("progress", services::progress),
+    ("unbound", services::unbound),
+    ("plans interleaved", services::interleaved),
+    ("a reader keeps its version", services::reader),
+    ("corrupt segments", services::corrupt),
+    ("too large a destination", services::too_large),
+    ("other slots", services::other_slots),
+];
+
+/// Not a test of its own: what the other tests start as their ranks. `mpirun` passes the environment on.
+#[test]
+fn one_rank_of_a_job() {
+    let Ok(text) = std::env::var(SCENARIO) else { return };
+    let words: Vec<&str> = text.split(' ').collect();
+    let way = match words[1] {
+        "auto" => Way::Auto,
+        "put" => Way::Put,
+        "messages" => Way::Messages,
+        other => panic!("no way {other}"),
+    };
+    let share_memory = words[2] == "shared";
+    let rank = Rank { world: World::start().unwrap(), way, share_memory };
+    if rank.rank() == 0 {
+        println!("{} hosts, {}", rank.world.hosts(), rank.world.library());
+    }
+    let run = |(name, scenario): &Scenario| {
+        let started = Instant::now();
+        let ran = catch_unwind(AssertUnwindSafe(|| scenario(&rank)));
+        if rank.rank() == 0 {
+            println!("{name}: {} ms", started.elapsed().as_millis());
+        }
+        if ran.is_err() {
+            // The others would wait for this rank until their deadlines.
+            eprintln!("rank {} failed in: {name}", rank.rank());
+            rank.world.abort(3);
+        }
+    };
+    match words[0] {
+        "set" => {
+            let endpoint = rank.join(2, 1 << 20);
+            if rank.rank() == 0 {
+                println!("way: {}, {:?}", endpoint.way(), endpoint.probe());
+            }
+            drop(endpoint);
+            SET.iter().for_each(run);
+        }
+        "endless" => run(&("endless", kills::endless)),
+        other => panic!("no scenario {other}"),
+    }
+    println!("RESULT done");
+}

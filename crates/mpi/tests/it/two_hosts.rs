@@ -1,0 +1,123 @@
+//! The whole set between two hosts that reach each other by TCP alone: two network namespaces, each with a host name of
+//! its own, joined by a pair of virtual interfaces. Skipped, with a word, where that is not permitted.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::jobs::{check, is_available, mpirun};
+
+/// Two namespaces, removed at the end.
+struct Hosts {
+    names: [String; 2],
+    agent: PathBuf,
+}
+
+fn ip(arguments: &str) -> Result<(), String> {
+    let output = Command::new("ip").args(arguments.split(' ')).output();
+    match output {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+impl Hosts {
+    fn new() -> Result<Self, String> {
+        let id = std::process::id();
+        let names = [format!("sla{id}"), format!("slb{id}")];
+        let agent = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("agent-{id}"));
+        let hosts = Self { names, agent };
+        for name in &hosts.names {
+            ip(&format!("netns add {name}"))?;
+        }
+        let [a, b] = &hosts.names;
+        ip(&format!("link add {a}v netns {a} type veth peer name {b}v netns {b}"))?;
+        for (name, address) in hosts.names.iter().zip(["10.213.47.1", "10.213.47.2"]) {
+            ip(&format!("-n {name} addr add {address}/24 dev {name}v"))?;
+            ip(&format!("-n {name} link set {name}v up"))?;
+            ip(&format!("-n {name} link set lo up"))?;
+        }
+        // How the launcher reaches the other host: what it takes for a remote shell enters that namespace.
+        let script = format!(
+            "#!/bin/sh\ncase \"$1\" in 10.213.47.1) name={a} ;; *) name={b} ;; esac\nshift\n\
+             exec ip netns exec $name unshare --uts sh -c \"hostname $name; $*\"\n"
+        );
+        let write = || {
+            fs::write(&hosts.agent, script)?;
+            fs::set_permissions(&hosts.agent, fs::Permissions::from_mode(0o755))
+        };
+        write().map_err(|error| error.to_string())?;
+        let try_names = Command::new("ip")
+            .args(["netns", "exec", a, "unshare", "--uts", "hostname", a])
+            .output();
+        match try_names {
+            Ok(output) if output.status.success() => Ok(hosts),
+            Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// `mpirun` on the first host, for `ranks` ranks in turns on both.
+    fn mpirun(&self, ranks: usize) -> Command {
+        let mut inner = mpirun(ranks);
+        let agent = self.agent.display().to_string();
+        inner.args(["--host", "10.213.47.1:8,10.213.47.2:8", "--map-by", "node"]);
+        inner.args(["--mca", "btl", "tcp,self,vader", "--mca", "pml", "ob1"]);
+        for framework in ["btl_tcp", "oob_tcp"] {
+            inner.args(["--mca", &format!("{framework}_if_include"), "10.213.47.0/24"]);
+        }
+        inner.args(["--mca", "plm_rsh_agent", &agent]);
+        for name in [crate::jobs::SCENARIO, "OMPI_ALLOW_RUN_AS_ROOT", "LD_LIBRARY_PATH"] {
+            inner.args(["-x", name]);
+        }
+        let mut command = Command::new("ip");
+        let line = "hostname \"$0\"; exec \"$@\"";
+        command.args(["netns", "exec", &self.names[0], "unshare", "--uts", "sh", "-c", line]);
+        command.arg(&self.names[0]).arg(inner.get_program()).args(inner.get_args());
+        for (name, value) in inner.get_envs() {
+            command.env(name, value.unwrap_or_default());
+        }
+        command.env("LD_LIBRARY_PATH", std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default());
+        command
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = ip(&format!("netns del {name}"));
+        }
+        let _ = fs::remove_file(&self.agent);
+    }
+}
+
+fn hosts() -> Option<Hosts> {
+    if !is_available() {
+        return None;
+    }
+    match Hosts::new() {
+        Ok(hosts) => Some(hosts),
+        Err(cause) => {
+            eprintln!("skipped: no network namespaces here: {cause}");
+            None
+        }
+    }
+}
+
+#[test]
+fn two_ranks_over_tcp() {
+    let Some(hosts) = hosts() else { return };
+    let said = check(hosts.mpirun(2), 2, "set auto apart");
+    assert!(said.stdout.contains("2 hosts, "), "{}", said.stdout);
+    eprintln!("{}", said.stdout.lines().find(|line| line.contains("way: ")).unwrap_or_default());
+}
+
+#[test]
+fn four_ranks_over_tcp_that_share_memory_where_they_can() {
+    let Some(hosts) = hosts() else { return };
+    let said = check(hosts.mpirun(4), 4, "set auto shared");
+    // Not all on one host: there is something to choose.
+    assert!(said.stdout.contains("2 hosts, ") && !said.stdout.contains("way: shared memory"));
+}

@@ -1,0 +1,34 @@
+//! The conformance suite with kernels in OpenCL C.
+
+use syncline_device::conformance::Suite;
+use syncline_device::{Backend, Grid, Kernel, KernelSource, ScalarType};
+
+/// The suite of `syncline-device`, with the kernels that it dispatches in OpenCL C.
+///
+/// ```
+/// use syncline_device::registry::BackendProbe;
+/// use syncline_opencl::{Probe, conformance};
+///
+/// let probe = Probe::new();
+/// match probe.probe() {
+///     Ok(_) => {
+///         let device = probe.open(0)?;
+///         let report = conformance::suite().only("dispatch/a_kernel_runs").run(&device);
+///         assert!(report.is_success(), "{report}");
+///     }
+///     Err(reason) => println!("skipped: {reason}"),
+/// }
+/// # Ok::<(), syncline_device::DeviceError>(())
+/// ```
+pub fn suite() -> Suite {
+    let scale = source("scale").scalars([ScalarType::F32]);
+    let kernels = [("add_one", source("add_one")), ("scale", scale), ("add", source("add"))];
+    kernels.into_iter().fold(Suite::new(), |suite, (name, source)| {
+        suite.kernel(Kernel::builder(name).source(Backend::OpenCl, source).build())
+    })
+}
+
+fn source(entry: &str) -> KernelSource {
+    KernelSource::new(include_str!("conformance.cl"), entry, [64, 1, 1])
+        .grid(Grid::Elements { arg: 0 })
+}

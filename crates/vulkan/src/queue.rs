@@ -1,0 +1,181 @@
+//! Hardware queues: who may submit, and who learns that something has completed.
+//!
+//! Several lanes share a queue. Each submission gets a ticket, a value of the queue's own timeline semaphore, so that one
+//! thread learns of all completions by waiting for one semaphore: `README.md`, "The reaper".
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use ash::vk;
+use syncline_device::DeviceError;
+
+use crate::gpu::{Gpu, lock};
+use crate::lane::Batch;
+
+/// One queue of the device.
+pub(crate) struct Queue {
+    raw: vk::Queue,
+    pub(crate) family: u32,
+    /// Counts submissions.
+    tickets: vk::Semaphore,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    last: u64,
+    flying: VecDeque<Flight>,
+    closing: bool,
+    reaper_sleeps: bool,
+}
+
+/// Something submitted that has not been seen to complete.
+struct Flight {
+    ticket: u64,
+    passenger: Option<Box<Batch>>,
+}
+
+/// A submission that the driver did not take.
+pub(crate) struct Refused {
+    pub(crate) cause: DeviceError,
+    pub(crate) passenger: Option<Box<Batch>>,
+}
+
+/// A semaphore and the value to wait for, or to set.
+pub(crate) type SemaphoreValue = (vk::Semaphore, u64);
+
+impl Queue {
+    pub(crate) fn new(raw: vk::Queue, family: u32, tickets: vk::Semaphore) -> Self {
+        Self { raw, family, tickets, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    pub(crate) fn semaphore(&self) -> vk::Semaphore {
+        self.tickets
+    }
+
+    /// Hands `commands` to the device, after `waits`, and sets `signal` when they have completed. Then the queue's reaper
+    /// hands `passenger` back to its lane.
+    ///
+    /// # Errors
+    /// The driver's, with the passenger.
+    ///
+    /// # Safety
+    /// The command buffers are recorded for this queue's family and stay valid, with all that they use, until they have
+    /// completed; so do the semaphores. A passenger that holds them sees to that. Everything waited for has been
+    /// submitted before.
+    pub(crate) unsafe fn submit(
+        &self,
+        gpu: &Gpu,
+        commands: &[vk::CommandBuffer],
+        waits: &[SemaphoreValue],
+        signal: Option<SemaphoreValue>,
+        passenger: Option<Box<Batch>>,
+    ) -> Result<(), Refused> {
+        let (wait_semaphores, wait_values): (Vec<_>, Vec<_>) = waits.iter().copied().unzip();
+        let stages = vec![vk::PipelineStageFlags::ALL_COMMANDS; waits.len()];
+        let mut state = lock(&self.state);
+        if let Some(cause) = gpu.lost() {
+            return Err(Refused { cause: cause.clone(), passenger });
+        }
+        let ticket = state.last + 1;
+        let (mut semaphores, mut values) = (vec![self.tickets], vec![ticket]);
+        if let Some((semaphore, value)) = signal {
+            semaphores.push(semaphore);
+            values.push(value);
+        }
+        let mut timelines = vk::TimelineSemaphoreSubmitInfo::default()
+            .wait_semaphore_values(&wait_values)
+            .signal_semaphore_values(&values);
+        let info = vk::SubmitInfo::default()
+            .wait_semaphores(&wait_semaphores)
+            .wait_dst_stage_mask(&stages)
+            .command_buffers(commands)
+            .signal_semaphores(&semaphores)
+            .push_next(&mut timelines);
+        // SAFETY: the caller's promise; the lock makes this the only use of the queue.
+        if let Err(error) = unsafe { gpu.raw.queue_submit(self.raw, &[info], vk::Fence::null()) } {
+            return Err(Refused { cause: gpu.error("vkQueueSubmit", error), passenger });
+        }
+        state.last = ticket;
+        state.flying.push_back(Flight { ticket, passenger });
+        if std::mem::take(&mut state.reaper_sleeps) {
+            drop(state);
+            self.changed.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Lets the reaper end once everything has landed.
+    pub(crate) fn close(&self) {
+        lock(&self.state).closing = true;
+        self.changed.notify_all();
+    }
+
+    /// Sees to what was submitted until the queue closes: the body of its one thread.
+    pub(crate) fn reap(&self, gpu: &Gpu) {
+        while let Some(ticket) = self.next_ticket() {
+            let result = self.wait_for(gpu, ticket);
+            // Whatever else has completed meanwhile lands without another wait.
+            let reached = match result {
+                // SAFETY: the semaphore lives as long as the device.
+                Ok(()) => unsafe { gpu.raw.get_semaphore_counter_value(self.tickets) }
+                    .map_or(ticket, |value| value.max(ticket)),
+                Err(_) => u64::MAX,
+            };
+            while let Some(flight) = self.take_landed(reached) {
+                if let Some(batch) = flight.passenger {
+                    batch.landed(result.clone());
+                }
+            }
+        }
+    }
+
+    /// The ticket of the oldest submission, once there is one; `None` when there will be none.
+    fn next_ticket(&self) -> Option<u64> {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(flight) = state.flying.front() {
+                return Some(flight.ticket);
+            }
+            if state.closing {
+                return None;
+            }
+            state.reaper_sleeps = true;
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn take_landed(&self, reached: u64) -> Option<Flight> {
+        let mut state = lock(&self.state);
+        match state.flying.front() {
+            Some(flight) if flight.ticket <= reached => state.flying.pop_front(),
+            _ => None,
+        }
+    }
+
+    fn wait_for(&self, gpu: &Gpu, ticket: u64) -> Result<(), DeviceError> {
+        if let Some(cause) = gpu.lost() {
+            return Err(cause.clone());
+        }
+        gpu.wait(self.tickets, ticket)
+    }
+}
+
+impl Gpu {
+    /// Sleeps until `semaphore` has reached `value`.
+    pub(crate) fn wait(&self, semaphore: vk::Semaphore, value: u64) -> Result<(), DeviceError> {
+        let (semaphores, values) = ([semaphore], [value]);
+        let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
+        // SAFETY: the semaphore is a timeline that whoever waits keeps alive.
+        unsafe { self.raw.wait_semaphores(&info, u64::MAX) }
+            .map_err(|error| self.error("vkWaitSemaphores", error))
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Queue(family {}, {} submitted)", self.family, lock(&self.state).last)
+    }
+}

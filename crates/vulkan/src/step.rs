@@ -1,0 +1,289 @@
+//! Steps: what a batch does on the device and on the host, in turn.
+//!
+//! Most batches are one step on the device. Copies from and to memory of the host are steps of their own, and so are host
+//! functions.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use syncline_deps::View;
+use syncline_device::copy::CopyPlan;
+use syncline_device::{
+    Backend, Command, Commands, Copy, DeviceError, Fill, HostFunction, Pattern, fill,
+};
+
+use crate::encode::Encoder;
+use crate::kit::Kit;
+use crate::memory::Upload;
+use crate::record::{CommandPool, Recorded, Times};
+
+/// Bytes moved at a time between the host and memory that it cannot reach.
+const CHUNK_BYTES: u64 = 4 << 20;
+
+/// One step of a batch.
+pub(crate) enum Step {
+    /// Command buffers, submitted together, each with the number that its commands count from.
+    Device(Vec<(u32, Arc<Recorded>)>),
+    /// Copies and fills by the host, and the number that they count from.
+    Host(u32, Arc<Vec<HostJob>>),
+    /// A function of the user's, and its number.
+    Call(u32, HostFunction),
+}
+
+/// What a recording becomes on one lane.
+struct Prepared(Vec<Repeatable>);
+
+/// The same, where the device notes when its commands run.
+struct PreparedTimed(Vec<Repeatable>);
+
+#[derive(Clone)]
+enum Repeatable {
+    Device(Arc<Recorded>),
+    Host(Arc<Vec<HostJob>>),
+}
+
+/// A copy or a fill by the host, on memory that the leases of its batch keep.
+pub(crate) struct HostJob {
+    /// The command that it is, or is a part of.
+    pub(crate) number: u32,
+    what: HostWork,
+    /// Memory of ours that it goes through.
+    _keeps: Option<Arc<Upload>>,
+}
+
+enum HostWork {
+    Copy { plan: CopyPlan, source: Pointer, target: Pointer },
+    Fill { view: View, pattern: Pattern, target: Pointer },
+}
+
+/// An address that another thread will use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pointer(*mut u8);
+
+// SAFETY: an address and nothing else; who uses it argues for what it points to.
+unsafe impl Send for Pointer {}
+// SAFETY: as above.
+unsafe impl Sync for Pointer {}
+
+impl HostJob {
+    /// Does it.
+    ///
+    /// # Safety
+    /// The memory is alive, and no conflicting work runs meanwhile.
+    pub(crate) unsafe fn run(&self) {
+        // SAFETY: the caller's promise; views lie inside their buffers, and different buffers never overlap.
+        unsafe {
+            match &self.what {
+                HostWork::Copy { plan, source, target } if source == target => {
+                    plan.run_within(target.0);
+                }
+                HostWork::Copy { plan, source, target } => plan.run(source.0, target.0),
+                HostWork::Fill { view, pattern, target } => fill::run(target.0, view, pattern),
+            }
+        }
+    }
+}
+
+/// The steps of `commands` on the lane with this pool and identity. If `timed`, the device notes when they run.
+pub(crate) fn prepare(
+    kit: &Kit,
+    pool: &Arc<CommandPool>,
+    lane: u64,
+    commands: Commands,
+    timed: bool,
+) -> Result<VecDeque<Step>, DeviceError> {
+    let mut builder = Builder::new(kit, pool, Times::Once, timed);
+    let mut steps = VecDeque::new();
+    for command in commands {
+        match command {
+            Command::Host(function) => {
+                builder.flush()?;
+                take(&mut steps, 0, builder.done.drain(..));
+                steps.push_back(Step::Call(builder.number, function));
+                builder.number += 1;
+            }
+            Command::Recording(recording) => {
+                builder.flush()?;
+                take(&mut steps, 0, builder.done.drain(..));
+                let make = |commands: &[Command]| {
+                    let mut builder = Builder::new(kit, pool, Times::Often, timed);
+                    commands.iter().try_for_each(|command| builder.add(command))?;
+                    builder.flush()?;
+                    Ok::<_, DeviceError>(builder.done)
+                };
+                // Two types under one key: whichever is asked for is what is found.
+                if timed {
+                    let kept =
+                        recording.keep(lane, |commands| make(commands).map(PreparedTimed))?;
+                    take(&mut steps, builder.number, kept.0.iter().cloned());
+                } else {
+                    let kept = recording.keep(lane, |commands| make(commands).map(Prepared))?;
+                    take(&mut steps, builder.number, kept.0.iter().cloned());
+                }
+                builder.number += recording.commands().len() as u32;
+            }
+            command => builder.add(&command)?,
+        }
+    }
+    builder.flush()?;
+    take(&mut steps, 0, builder.done.drain(..));
+    Ok(steps)
+}
+
+/// Appends steps whose commands count from `base`; what the device does in succession is submitted together.
+fn take(steps: &mut VecDeque<Step>, base: u32, more: impl Iterator<Item = Repeatable>) {
+    for step in more {
+        match (step, steps.back_mut()) {
+            (Repeatable::Device(recorded), Some(Step::Device(before))) => {
+                before.push((base, recorded));
+            }
+            (Repeatable::Device(recorded), _) => {
+                steps.push_back(Step::Device(vec![(base, recorded)]));
+            }
+            (Repeatable::Host(jobs), _) => steps.push_back(Step::Host(base, jobs)),
+        }
+    }
+}
+
+/// Sorts commands into steps.
+struct Builder<'a> {
+    kit: &'a Kit,
+    pool: &'a Arc<CommandPool>,
+    times: Times,
+    timed: bool,
+    /// Of the next command.
+    number: u32,
+    done: Vec<Repeatable>,
+    encoder: Encoder<'a>,
+    jobs: Vec<HostJob>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(kit: &'a Kit, pool: &'a Arc<CommandPool>, times: Times, timed: bool) -> Self {
+        let encoder = Encoder::new(kit, timed);
+        Self { kit, pool, times, timed, number: 0, done: Vec::new(), encoder, jobs: Vec::new() }
+    }
+
+    fn add(&mut self, command: &Command) -> Result<(), DeviceError> {
+        self.add_numbered(command)?;
+        self.number += 1;
+        Ok(())
+    }
+
+    fn add_numbered(&mut self, command: &Command) -> Result<(), DeviceError> {
+        let is_cpu =
+            |view: &syncline_device::BufferView| view.buffer().device().backend == Backend::Cpu;
+        match command {
+            Command::Copy(copy) if is_cpu(&copy.source) || is_cpu(&copy.target) => {
+                self.copy_by_host(copy)
+            }
+            Command::Fill(fill) if is_cpu(&fill.target) => self.fill_by_host(fill),
+            command => {
+                self.flush_jobs();
+                self.encoder.add(command, self.number)
+            }
+        }
+    }
+
+    fn copy_by_host(&mut self, copy: &Copy) -> Result<(), DeviceError> {
+        let plan = CopyPlan::new(copy.source.view(), copy.target.view())?;
+        if plan.bytes() == 0 {
+            return Ok(());
+        }
+        match (self.kit.host(&copy.source)?, self.kit.host(&copy.target)?) {
+            (Some(source), Some(target)) => {
+                let (source, target) = (Pointer(source), Pointer(target));
+                self.push_job(HostWork::Copy { plan, source, target }, None)
+            }
+            _ => self.copy_staged(copy),
+        }
+    }
+
+    fn fill_by_host(&mut self, fill: &Fill) -> Result<(), DeviceError> {
+        let Some(target) = self.kit.host(&fill.target)? else {
+            return Err(DeviceError::Unsupported {
+                device: fill.target.buffer().device(),
+                what: "a fill of memory that the host does not reach".into(),
+            });
+        };
+        let (view, pattern) = (*fill.target.view(), fill.pattern);
+        self.push_job(HostWork::Fill { view, pattern, target: Pointer(target) }, None)
+    }
+
+    fn push_job(&mut self, what: HostWork, keeps: Option<Arc<Upload>>) -> Result<(), DeviceError> {
+        self.flush_encoder()?;
+        self.jobs.push(HostJob { number: self.number, what, _keeps: keeps });
+        Ok(())
+    }
+
+    /// Copies between the host and memory that it does not reach, chunk by chunk through memory that both reach.
+    fn copy_staged(&mut self, copy: &Copy) -> Result<(), DeviceError> {
+        let to_device = self.kit.memory(copy.target.buffer())?.is_some();
+        let chunk = Arc::new(
+            self.kit.allocator.uploads().take(copy.source.view().bytes().clamp(1, CHUNK_BYTES))?,
+        );
+        let mut parts = Vec::new();
+        split(copy.source.view(), copy.target.view(), &mut parts);
+        for (source, target) in parts {
+            let packed = View::contiguous(source.dtype(), source.shape())
+                .map_err(|error| DeviceError::BadArgument { arg: 0, message: error.to_string() })?;
+            let chunk_pointer = Pointer(chunk.host());
+            let out = CopyPlan::new(&source, &packed)?;
+            let back = CopyPlan::new(&packed, &target)?;
+            let keeps = Some(chunk.clone());
+            if to_device {
+                let from = self.kit.host(&copy.source)?.expect("memory of the host");
+                let (source, target) = (Pointer(from), chunk_pointer);
+                self.push_job(HostWork::Copy { plan: out, source, target }, keeps)?;
+                self.flush_jobs();
+                self.encoder.staged(self.number, &back, &chunk, &copy.target, true)?;
+            } else {
+                self.flush_jobs();
+                self.encoder.staged(self.number, &out, &chunk, &copy.source, false)?;
+                let to = self.kit.host(&copy.target)?.expect("memory of the host");
+                let (source, target) = (chunk_pointer, Pointer(to));
+                self.push_job(HostWork::Copy { plan: back, source, target }, keeps)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        self.flush_jobs();
+        self.flush_encoder()
+    }
+
+    fn flush_jobs(&mut self) {
+        if !self.jobs.is_empty() {
+            self.done.push(Repeatable::Host(Arc::new(std::mem::take(&mut self.jobs))));
+        }
+    }
+
+    fn flush_encoder(&mut self) -> Result<(), DeviceError> {
+        if self.encoder.is_empty() {
+            return Ok(());
+        }
+        let encoder = std::mem::replace(&mut self.encoder, Encoder::new(self.kit, self.timed));
+        let recorded = self.pool.record(encoder.finish()?, self.times)?;
+        self.done.push(Repeatable::Device(Arc::new(recorded)));
+        Ok(())
+    }
+}
+
+/// The same copy in parts of at most [`CHUNK_BYTES`].
+fn split(source: &View, target: &View, parts: &mut Vec<(View, View)>) {
+    let dim = (0..source.rank()).find(|&dim| source.shape()[dim] > 1);
+    let Some(dim) = dim.filter(|_| source.bytes() > CHUNK_BYTES) else {
+        return parts.push((*source, *target));
+    };
+    let size = source.shape()[dim];
+    let count = source.bytes().div_ceil(CHUNK_BYTES).min(size);
+    let step = size.div_ceil(count);
+    let mut start = 0;
+    while start < size {
+        let range = start..(start + step).min(size);
+        let part = |view: &View| view.slice(dim, range.clone()).expect("a part of the dimension");
+        split(&part(source), &part(target), parts);
+        start = range.end;
+    }
+}
