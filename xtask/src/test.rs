@@ -15,7 +15,6 @@ pub fn run(filter: &[&str]) -> Result<(), String> {
     cargo(&["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     cargo(&["test", "--workspace", "--doc", "--quiet"], &[])?;
     models(&[])?;
-    // Last, so that the runner's summary closes the output.
     let profile = if std::env::var_os("CI").is_some() { "ci" } else { "default" };
     let python = setup::python().map(|path| path.display().to_string());
     let environment: Vec<_> =
