@@ -1,9 +1,6 @@
 //! Submission: the front door of dependency discovery.
 
-use std::convert::Infallible;
-use std::ops::ControlFlow;
-
-use crate::fanin::{fanin_of_resolved, register_resolved};
+use crate::fanin::{register_resolved, resolve_and_fanin};
 use crate::merge::EdgeMerger;
 use crate::prune::ReachWindow;
 use crate::scope::ScopeStack;
@@ -117,15 +114,10 @@ impl Submitter {
     ) -> Result<TaskId, SubmitError> {
         let task = self.next_task();
         self.check_deps(inputs.deps)?;
-        self.map.resolve(inputs.args)?;
         let scope = self.scopes.kind();
         self.merger.begin();
         let merger = &mut self.merger;
-        let ControlFlow::Continue(()) =
-            fanin_of_resolved(&inputs, &mut self.map, scope, |edge| -> ControlFlow<Infallible> {
-                merger.add(edge);
-                ControlFlow::Continue(())
-            });
+        resolve_and_fanin(&inputs, &mut self.map, scope, |edge| merger.add(edge))?;
         self.emit_merged(&mut emit);
         register_resolved(&inputs, task, &mut self.map, scope);
         self.next += 1;

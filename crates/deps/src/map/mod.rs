@@ -19,7 +19,8 @@ use self::grid::{Grid, WordMap};
 use self::links::Link;
 use self::live::Liveness;
 use self::node::{CREATED, Hazards, LINKED, Node, WIDE, WRITTEN};
-use self::nodes::{Cold, Place};
+use self::nodes::Cold;
+pub(crate) use self::nodes::Place;
 use self::table::Table;
 use crate::{Access, BufferId, Edge, EdgeFlags, EdgeKinds, OverlapStats, SubmitError, TaskId};
 
@@ -167,15 +168,20 @@ impl TensorMap {
         }
     }
 
-    /// Shows what the resolved argument `position` must come after.
+    /// Where the argument `position` was found that was resolved.
+    pub(crate) fn place(&self, position: usize) -> Place {
+        self.places[position]
+    }
+
+    /// Shows what the argument `position`, found at `place`, must come after.
     #[inline]
     pub(crate) fn fanin_of<B>(
         &mut self,
+        Place { node, buffer }: Place,
         position: usize,
         access: Access,
         emit: &mut impl FnMut(Edge) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
-        let Place { node, buffer } = self.places[position];
         let succ_arg = Some(position as u16);
         if node != Place::NOWHERE && access != Access::NoDep {
             let flags = self.nodes[node as usize].flags;
