@@ -7,7 +7,6 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use syncline_deps::{Access, Arg, BufferId, TaskId, View};
@@ -17,6 +16,7 @@ use super::StreamError;
 use super::failure::Record;
 use super::shared::{Guard, Shared, Via, lock};
 use super::sleep::Want;
+use super::sync::{Ordering, thread};
 use super::task::{Place, TaskSpec};
 
 /// Memory that tasks of one stream use. Clones are handles of the same buffer.
@@ -27,6 +27,7 @@ pub struct StreamBuffer(Arc<Inner>);
 
 struct Inner {
     shared: Arc<Shared>,
+    stream_id: u64,
     id: BufferId,
     index: u32,
     bytes: u64,
@@ -40,7 +41,8 @@ impl Drop for Inner {
 
 impl StreamBuffer {
     pub(crate) fn new(shared: Arc<Shared>, id: BufferId, index: u32, bytes: u64) -> Self {
-        Self(Arc::new(Inner { shared, id, index, bytes }))
+        let stream_id = shared.stream_id;
+        Self(Arc::new(Inner { shared, stream_id, id, index, bytes }))
     }
 
     /// Identity.
@@ -62,7 +64,7 @@ impl StreamBuffer {
 
     #[inline]
     pub(crate) fn stream_id(&self) -> u64 {
-        self.0.shared.stream_id
+        self.0.stream_id
     }
 }
 
@@ -129,10 +131,10 @@ impl Shared {
         spec.stream = buffer.stream_id();
         spec.args.push(Arg::new(access, buffer.id(), all));
         spec.places.push(Place { buffer: buffer.index(), base: std::ptr::null_mut() });
-        let thread = std::thread::current().id();
+        let thread = thread::current().id();
         let (task, slot) = self.submit_host(spec)?;
         let place = &self.ring.slots[slot as usize];
-        let granted = self.wait_until(Want::Task, deadline, |state| {
+        let granted = self.wait_until(Want::Task, deadline, |state, _| {
             if place.is_granted() {
                 return Ok(true);
             }
@@ -171,7 +173,7 @@ impl Shared {
         buffer: &StreamBuffer,
         task: TaskId,
         slot: u32,
-        thread: std::thread::ThreadId,
+        thread: thread::ThreadId,
     ) -> Result<HostAccess<'s>, StreamError> {
         let mut state = self.lock();
         if let Some(origin) = self.ring.slots[slot as usize].inherited() {

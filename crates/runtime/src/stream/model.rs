@@ -22,7 +22,7 @@ fn enter(book: &mut Book, ring: &Ring, preds: &[TaskId]) -> (TaskId, u32, bool) 
     let slot = book.next_slot();
     book.preds.clear();
     book.preds.extend_from_slice(preds);
-    let ready = book.enter(ring, task, 0, 1, |_| None);
+    let ready = book.enter(ring, task, 0, [].into_iter(), 1, |_| None);
     (task, slot, ready)
 }
 
@@ -45,8 +45,8 @@ fn a_successor_becomes_ready_once_whether_tied_before_or_after_its_predecessors_
         let later = ready.load(Ordering::Relaxed);
         assert_eq!(later + u32::from(at_once), 1, "told {later} times, at once: {at_once}");
         // All nodes come back, however the pushes ended.
-        book.take_back(&ring, first_slot, true);
-        book.take_back(&ring, second_slot, true);
+        book.take_back(&ring, first_slot, true, |_| ());
+        book.take_back(&ring, second_slot, true, |_| ());
         assert_eq!(book.edges().now, 0);
         let (third, third_slot, _) = enter(&mut book, &ring, &[]);
         let (fourth, _, _) = enter(&mut book, &ring, &[third]);
