@@ -8,6 +8,7 @@
 //! machine is what plain threads, one a core, reach with the loop in the same process.
 
 mod patterns;
+pub mod streamed;
 
 use std::sync::Arc;
 use std::time::Instant;
