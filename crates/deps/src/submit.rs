@@ -9,12 +9,21 @@ use crate::{
 };
 
 /// How a [`Submitter`] works.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubmitOptions {
     /// The ring that the tasks belong to; part of their ids.
     pub ring: u8,
     /// Emit also the edges that other edges imply.
     pub full: bool,
+    /// Up to this many views stay known after the tasks that used them have been retired, at less than a kilobyte each: a
+    /// program that comes round to them finds them with one look-up.
+    pub views_kept: usize,
+}
+
+impl Default for SubmitOptions {
+    fn default() -> Self {
+        Self { ring: 0, full: false, views_kept: 1024 }
+    }
 }
 
 /// What a [`Submitter`] has done.
@@ -71,7 +80,8 @@ pub struct Submitter {
 impl Submitter {
     /// A submitter without buffers that has issued nothing.
     pub fn new(options: SubmitOptions) -> Self {
-        Self { options, ..Self::default() }
+        let map = TensorMap::keeping(options.views_kept);
+        Self { options, map, ..Self::default() }
     }
 
     /// Declares a buffer of `bytes` bytes under an id that was never used.

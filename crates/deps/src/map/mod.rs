@@ -22,7 +22,9 @@ use self::node::{CREATED, Hazards, LINKED, Node, WIDE, WRITTEN};
 use self::nodes::Cold;
 pub(crate) use self::nodes::Place;
 use self::table::Table;
-use crate::{Access, BufferId, Edge, EdgeFlags, EdgeKinds, OverlapStats, SubmitError, TaskId};
+use crate::{
+    Access, BufferId, Edge, EdgeFlags, EdgeKinds, OverlapStats, SubmitError, SubmitOptions, TaskId,
+};
 
 /// What is known about the buffers and the tasks that use them.
 #[derive(Debug, Default)]
@@ -49,6 +51,8 @@ pub struct TensorMap {
     epoch: u64,
     swept_epoch: u64,
     sweep_at: usize,
+    /// With fewer views than this, none is dropped.
+    views_kept: usize,
     /// Arguments looked up, and those among them whose view was new.
     lookups: u64,
     misses: u64,
@@ -100,7 +104,12 @@ pub struct MapStats {
 impl TensorMap {
     /// A map without buffers.
     pub fn new() -> Self {
-        Self::default()
+        Self::keeping(SubmitOptions::default().views_kept)
+    }
+
+    /// A map without buffers that keeps at least so many views, used or not.
+    pub(crate) fn keeping(views_kept: usize) -> Self {
+        Self { views_kept, ..Self::default() }
     }
 
     /// Declares a buffer of `bytes` bytes.

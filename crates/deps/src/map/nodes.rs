@@ -6,9 +6,6 @@ use super::table::{Key, hash};
 use super::{Creator, TensorMap};
 use crate::{Access, Arg, Region, SubmitError, View};
 
-/// With fewer views than this, none is dropped: a program that comes round to as many again finds them known.
-const SWEEP_VIEWS: usize = 2048;
-
 /// What is seldom needed of a node.
 #[derive(Debug)]
 pub(super) struct Cold {
@@ -139,7 +136,7 @@ impl TensorMap {
     }
 
     fn add_node(&mut self, buffer: u32, arg: &Arg, flags: u8) -> u32 {
-        if self.nodes.len() - self.free_nodes.len() >= self.sweep_at.max(SWEEP_VIEWS) {
+        if self.nodes.len() - self.free_nodes.len() >= self.sweep_at.max(self.views_kept) {
             self.sweep();
         }
         let (key, region) = (Key::of(arg.buffer, &arg.view), Region::of(&arg.view));

@@ -78,6 +78,9 @@ struct Entry {
     buffer_count: u32,
 }
 
+/// Views that discovery remembers although no unfinished task uses them, in a large ring: some ten megabytes.
+const VIEWS_KEPT: usize = 1 << 14;
+
 /// Buffers of a task that are noted in place.
 const BUFFERS: usize = 6;
 
@@ -87,7 +90,11 @@ impl Book {
             ring.nodes.link(node, if node + 1 < nodes as u32 { node + 2 } else { 0 });
         }
         Self {
-            submitter: Submitter::new(SubmitOptions { ring: ring_number, ..Default::default() }),
+            submitter: Submitter::new(SubmitOptions {
+                ring: ring_number,
+                views_kept: VIEWS_KEPT.min(4 * tasks),
+                ..Default::default()
+            }),
             preds: Vec::new(),
             entries: vec![Entry::default(); tasks].into(),
             many_buffers: HashMap::new(),

@@ -14,7 +14,7 @@ use syncline_device::Element;
 
 use super::StreamError;
 use super::failure::Record;
-use super::shared::{Guard, Shared, Via, lock};
+use super::shared::{Guard, RootState, Shared, Via, lock};
 use super::sleep::Want;
 use super::sync::{Ordering, thread};
 use super::task::{Place, TaskSpec};
@@ -116,6 +116,23 @@ impl Shared {
         self.open(buffer, Access::InOut, "host write", within).map(HostWrite)
     }
 
+    /// Ends what stands for guards that were forgotten: when a stream is dropped, none that could be used is left.
+    pub(crate) fn end_forgotten_guards(&self) {
+        let mut state = self.lock();
+        for guard in std::mem::take(&mut state.guards) {
+            if let Some(slot) = state.book.find(guard.task) {
+                self.end_guard(&mut state, slot);
+            }
+        }
+    }
+
+    /// The host no longer uses the buffer that the task in `slot` stands for.
+    fn end_guard(&self, state: &mut RootState, slot: u32) {
+        self.end_root(slot, Ok(()), Via::Submit);
+        self.ended_outside.fetch_add(1, Ordering::SeqCst);
+        self.take_back_slot(state, slot, false);
+    }
+
     fn open<'s>(
         self: &'s Arc<Self>,
         buffer: &StreamBuffer,
@@ -134,9 +151,14 @@ impl Shared {
         let thread = thread::current().id();
         let (task, slot) = self.submit_host(spec)?;
         let place = &self.ring.slots[slot as usize];
-        let granted = self.wait_until(Want::Task, deadline, |state, _| {
+        let mut announced = false;
+        let granted = self.wait_until(Want::Task, deadline, |state, sleepy| {
             if place.is_granted() {
                 return Ok(true);
+            }
+            if sleepy && deadline.is_none() {
+                announced = true;
+                state.refuse_circle(&self.ring, task, "opening a buffer")?;
             }
             // Its own entry is not yet among the guards, so that being behind one means behind another.
             if !state.guards.is_empty() && state.behind_own_guards(&self.ring)[slot as usize] {
@@ -148,6 +170,9 @@ impl Shared {
             }
             Ok(false)
         });
+        if announced {
+            self.lock().stop_waiting();
+        }
         match granted {
             Ok(true) => {}
             // Granted in the last moment: go on.
@@ -158,7 +183,7 @@ impl Shared {
                 return Err(StreamError::TimedOut { what, waited });
             }
             Err(error) => {
-                // Behind a guard of this thread it cannot have been granted meanwhile.
+                // Behind a guard that nobody is there to drop it cannot have been granted meanwhile.
                 let gave_up = place.give_up();
                 debug_assert!(gave_up, "a task behind an open guard was granted");
                 return Err(error);
@@ -214,9 +239,7 @@ impl Drop for HostAccess<'_> {
         let shared = self.shared;
         let mut state = shared.lock();
         state.guards.retain(|guard| guard.task != self.task);
-        shared.end_root(self.slot, Ok(()), Via::Submit);
-        shared.ended_outside.fetch_add(1, Ordering::SeqCst);
-        shared.take_back_slot(&mut state, self.slot, false);
+        shared.end_guard(&mut state, self.slot);
         drop(state);
         shared.sleep.room_made();
         shared.sleep.ran_dry();

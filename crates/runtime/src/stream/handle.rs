@@ -298,7 +298,8 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         self.shared.dropping.store(true, Ordering::SeqCst);
-        let inside = super::run::inside() == self.shared.stream_id;
+        let inside = super::run::is_inside(self.shared.stream_id);
+        self.shared.end_forgotten_guards();
         if !inside {
             // Scopes and guards borrow the stream, so none is left, and nothing can be refused.
             let quiet = self.shared.wait_quiet(None);

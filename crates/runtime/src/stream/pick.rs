@@ -22,8 +22,8 @@ pub(crate) struct Picker {
     batch: Vec<u32>,
     /// Leave what was submitted lately alone until it is a few, or a pause has shown that it will not be more.
     pub(crate) patient: bool,
-    /// The lane in whose queue one task was seen, and how many had been taken from it by then.
-    seen: (usize, u64),
+    /// For each lane in whose queue one task was seen last, how many had been taken from it by then.
+    seen: Vec<Option<u64>>,
 }
 
 impl Shared {
@@ -92,13 +92,14 @@ impl Shared {
     /// tasks would wander to and fro with every link. So it is left alone, until it turns out that the lane is busy
     /// with another task: nothing has been taken from its queue since the last time it was seen.
     fn steal(&self, lane: usize, picker: &mut Picker) -> Option<u32> {
+        picker.seen.resize(self.lanes.len(), None);
         for other in (lane + 1..self.lanes.len()).chain(0..lane) {
             let queue = &self.lanes[other].ready;
             match queue.len() {
                 0 => continue,
                 1 => {
-                    let seen = (other, queue.taken());
-                    if std::mem::replace(&mut picker.seen, seen) != seen {
+                    let seen = Some(queue.taken());
+                    if std::mem::replace(&mut picker.seen[other], seen) != seen {
                         continue;
                     }
                 }

@@ -1,6 +1,6 @@
 //! Running a task, and what follows when it has ended.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -28,18 +28,25 @@ pub(crate) enum Home<'a> {
 pub(crate) type Ending = Result<(), Record>;
 
 thread_local! {
-    /// The stream whose task this thread is running, zero for none.
-    static INSIDE: Cell<u64> = Cell::new(0);
+    /// The streams whose tasks this thread is running: a task that waits for another stream may help that one.
+    static INSIDE: RefCell<Vec<u64>> = RefCell::new(Vec::new());
 }
 
-/// The stream whose task the calling thread is running, zero for none.
-pub(crate) fn inside() -> u64 {
-    INSIDE.with(Cell::get)
+/// Whether the calling thread is running a task of `stream`, be it below one of another stream that it helps.
+#[inline]
+pub(crate) fn is_inside(stream: u64) -> bool {
+    // Where the thread is just ending, it runs nothing.
+    INSIDE.try_with(|inside| inside.borrow().contains(&stream)).unwrap_or(false)
 }
 
-/// Marks the calling thread as one that runs tasks of `stream`, and returns the mark before.
-pub(crate) fn enter(stream: u64) -> u64 {
-    INSIDE.with(|inside| inside.replace(stream))
+/// Marks the calling thread as one that runs tasks of `stream`.
+pub(crate) fn enter(stream: u64) {
+    INSIDE.with(|inside| inside.borrow_mut().push(stream));
+}
+
+/// Takes the last mark back.
+pub(crate) fn leave() {
+    INSIDE.with(|inside| inside.borrow_mut().pop());
 }
 
 impl Shared {

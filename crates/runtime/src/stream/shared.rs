@@ -1,6 +1,8 @@
 //! What the threads of a stream share: the ring, the queues, and who may take what from where.
 
 use std::sync::Arc;
+// One for the whole process, and so not for a model checker, which begins anew with every schedule.
+use std::sync::atomic::AtomicU64 as Numbers;
 
 use crossbeam_utils::CachePadded;
 use syncline_deps::{BufferId, TaskId};
@@ -62,6 +64,8 @@ pub(crate) struct RootState {
     pub(crate) book: Book,
     pub(crate) heap: Heap,
     pub(crate) guards: Vec<Guard>,
+    /// Threads outside that sleep until one task has ended or a buffer is theirs, and have set no time for it.
+    waiting: Vec<Guard>,
     pub(crate) capture: Option<Capture>,
     /// Submissions so far, to look at what has finished now and then.
     pub(crate) turn: u64,
@@ -69,7 +73,7 @@ pub(crate) struct RootState {
     gone: Vec<BufferId>,
 }
 
-/// A buffer that the host has open.
+/// A thread outside, and the task that stands for the buffer that it has open, or waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guard {
     pub(crate) task: TaskId,
@@ -101,13 +105,14 @@ pub(crate) enum Via {
 
 impl Shared {
     pub(crate) fn new(options: StreamOptions) -> Self {
-        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        static NEXT: Numbers = Numbers::new(1);
         let ring = Ring::new(options.ring_tasks, options.edge_pool);
         let nodes = options.edge_pool + options.ring_tasks;
         let state = RootState {
             book: Book::new(0, options.ring_tasks, &ring, nodes),
             heap: Heap::new(options.heap_bytes),
             guards: Vec::new(),
+            waiting: Vec::new(),
             capture: None,
             turn: 0,
             gone: Vec::new(),
@@ -339,9 +344,56 @@ impl RootState {
         }
     }
 
+    /// Notes that the calling thread sleeps until `task` goes on, unless that waits for a guard of a thread that in its
+    /// turn sleeps, directly or by way of others, for a guard of this one.
+    pub(crate) fn refuse_circle(
+        &mut self,
+        ring: &Ring,
+        task: TaskId,
+        what: &'static str,
+    ) -> Result<(), StreamError> {
+        let thread = thread::current().id();
+        self.stop_waiting();
+        self.waiting.push(Guard { task, thread });
+        if self.waiting.len() < 2 || self.guards.iter().all(|guard| guard.thread != thread) {
+            return Ok(());
+        }
+        // From thread to thread, along "waits for a guard of".
+        let (mut reached, mut left) = (vec![thread], vec![thread]);
+        while let Some(from) = left.pop() {
+            let Some(wait) = self.waiting.iter().find(|wait| wait.thread == from) else { continue };
+            let Some(slot) = self.book.find(wait.task) else { continue };
+            for holder in self.guards.iter().map(|guard| guard.thread) {
+                let known = reached.contains(&holder);
+                if (known && holder != thread)
+                    || !self.behind_guards_of(ring, holder)[slot as usize]
+                {
+                    continue;
+                }
+                if holder == thread {
+                    self.stop_waiting();
+                    let waits_for = format!("task {task}");
+                    return Err(StreamError::WaitsInCircle { what, waits_for });
+                }
+                reached.push(holder);
+                left.push(holder);
+            }
+        }
+        Ok(())
+    }
+
+    /// The calling thread no longer sleeps for what it noted.
+    pub(crate) fn stop_waiting(&mut self) {
+        let thread = thread::current().id();
+        self.waiting.retain(|wait| wait.thread != thread);
+    }
+
     /// The slots that cannot go on before this thread drops its guards: they and all that waits for them.
     pub(crate) fn behind_own_guards(&self, ring: &Ring) -> Vec<bool> {
-        let thread = thread::current().id();
+        self.behind_guards_of(ring, thread::current().id())
+    }
+
+    fn behind_guards_of(&self, ring: &Ring, thread: ThreadId) -> Vec<bool> {
         let mut behind = vec![false; ring.slots.len()];
         let own = self.guards.iter().filter(|guard| guard.thread == thread);
         let mut left: Vec<u32> = own.filter_map(|guard| self.book.find(guard.task)).collect();

@@ -28,7 +28,7 @@ impl Shared {
     /// Refuses what only the outside may do.
     #[inline]
     pub(crate) fn refuse_inside_task(&self, what: &'static str) -> Result<(), StreamError> {
-        if run::inside() != self.stream_id {
+        if !run::is_inside(self.stream_id) {
             return Ok(());
         }
         let way_out = "use the task's own context (`Task::parent`), or an explicit dependency";

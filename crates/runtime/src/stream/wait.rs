@@ -73,7 +73,8 @@ impl Shared {
     ) -> Result<(), StreamError> {
         self.refuse_inside_task("a task is awaited")?;
         let deadline = within.and_then(|within| Instant::now().checked_add(within));
-        let ended = self.wait_until(Want::Task, deadline, |state, _| {
+        let mut announced = false;
+        let ended = self.wait_until(Want::Task, deadline, |state, sleepy| {
             let Some(slot) = state.book.find(task) else { return Ok(true) };
             if !self.ring.slots[slot as usize].fanout.ask() {
                 return Ok(true);
@@ -85,9 +86,16 @@ impl Shared {
                     waits_for: format!("task {task}"),
                 });
             }
+            if sleepy && deadline.is_none() {
+                announced = true;
+                state.refuse_circle(&self.ring, task, "waiting for a task")?;
+            }
             Ok(false)
-        })?;
-        if !ended {
+        });
+        if announced {
+            self.lock().stop_waiting();
+        }
+        if !ended? {
             let (what, waited) = (format!("task {task}"), within.unwrap_or_default());
             return Err(StreamError::TimedOut { what, waited });
         }

@@ -44,7 +44,7 @@ pub(crate) fn work(shared: &Arc<Shared>, lane: usize) {
                 }
                 shared.run(lane, job);
             }
-            None if shared.is_stopping() => return,
+            None if shared.is_stopping() && !shared.has_work() => return,
             None => {
                 (searched, picker.patient) = (true, false);
                 running.store(false, Ordering::Relaxed);
@@ -148,7 +148,7 @@ impl Shared {
             return None;
         }
         let (lane, mut picker) = self.host_lane()?;
-        let before = run::enter(self.stream_id);
+        run::enter(self.stream_id);
         let mut count = 0;
         while count < HELP_BURST
             && let Some(job) = self.pick(lane, &mut picker)
@@ -162,7 +162,7 @@ impl Shared {
         if self.lanes[lane].ready.len() > 0 {
             self.sleep.work_arrived();
         }
-        run::enter(before);
+        run::leave();
         self.counters.helped.fetch_add(count as u64, Ordering::Relaxed);
         Some(count)
     }
