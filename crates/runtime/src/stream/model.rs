@@ -125,3 +125,46 @@ fn two_consumers_never_take_the_same_number_nor_lose_one() {
         assert_eq!(taken, [1, 2]);
     });
 }
+
+#[test]
+fn a_queue_with_one_consumer_is_drained_without_loss_while_it_is_filled() {
+    loom::model(|| {
+        let queue = Arc::new(IndexRing::new(2));
+        queue.push(1);
+        let producer = {
+            let queue = queue.clone();
+            // A third entry takes the place of the first: only after that was read.
+            thread::spawn(move || {
+                queue.push(2);
+                while queue.len() == 2 {
+                    thread::yield_now();
+                }
+                queue.push(3);
+            })
+        };
+        let mut taken = Vec::new();
+        while taken.len() < 3 {
+            queue.drain(|number| taken.push(number));
+            thread::yield_now();
+        }
+        producer.join().expect("no panic");
+        assert_eq!(taken, [1, 2, 3]);
+    });
+}
+
+#[test]
+fn a_task_whose_predecessors_have_all_ended_is_ready_at_once_and_nobody_elses() {
+    loom::model(|| {
+        let ring = Arc::new(Ring::new(2, 1));
+        let mut book = Book::new(0, 2, &ring, 3);
+        let (first, first_slot, _) = enter(&mut book, &ring, &[]);
+        let ready = Arc::new(AtomicU32::new(0));
+        let finisher = {
+            let (ring, ready) = (ring.clone(), ready.clone());
+            thread::spawn(move || finish(&ring, first_slot, &ready))
+        };
+        let (_, _, at_once) = enter(&mut book, &ring, &[first, first]);
+        finisher.join().expect("no panic");
+        assert_eq!(ready.load(Ordering::Relaxed) + u32::from(at_once), 1);
+    });
+}
