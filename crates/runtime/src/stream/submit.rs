@@ -1,7 +1,7 @@
 //! The way of a task into the ring.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use syncline_deps::{Access, DepInputs, EdgeFlags, Region, ScopeKind, SubmitError, TaskId};
 use syncline_device::Backend;
@@ -20,9 +20,6 @@ use super::{StreamBuffer, StreamError, TaskHandle};
 
 /// Submissions between two looks at what has finished, while there is room.
 const LOOK_EVERY: u64 = 32;
-/// Bursts of tasks that a submitter runs beyond the need for room, as long as they are short ones.
-const HELP_ON_BURSTS: u32 = 16;
-const HELP_ON_FOR: Duration = Duration::from_micros(20);
 
 impl Shared {
     /// Refuses what only the outside may do.
@@ -180,19 +177,9 @@ impl Shared {
                     Some(lacking) => self.refuse_stuck(state, spec, lacking, need).map(|()| false),
                 }
             })?;
-            self.help_on(started);
             state = self.lock();
             if self.lacking_now(&state, need).is_none() {
                 return Ok(state);
-            }
-        }
-    }
-
-    /// Goes on helping for a moment where tasks are short: to wait for every single slot costs more than they do.
-    fn help_on(self: &Arc<Self>, started: Instant) {
-        for _ in 0..HELP_ON_BURSTS {
-            if started.elapsed() > HELP_ON_FOR || self.help().is_none_or(|count| count == 0) {
-                return;
             }
         }
     }

@@ -68,6 +68,7 @@ pub(crate) const FRESH: u32 = u32::MAX;
 
 thread_local! {
     /// Descriptions of earlier tasks, for their vectors: a task costs no allocation once a thread is warm.
+    #[allow(clippy::vec_box, reason = "they come and go as boxes: taking one out moves one word")]
     static SPENT: RefCell<Vec<Box<TaskSpec>>> = const { RefCell::new(Vec::new()) };
 }
 
