@@ -9,6 +9,7 @@
 //! single lane of two, however little it costs, stays below one half.
 
 mod patterns;
+pub mod streamed;
 
 use std::sync::{Arc, Barrier};
 use std::time::Instant;

@@ -1,8 +1,9 @@
 //! `stream`: submitting and running tasks at the same time.
 //!
-//! Empty bodies, submitted and run to the end; the same with the workers kept busy elsewhere, so that submission alone
-//! is measured; and the smallest task at which half of the machine still does useful work (METG, as Task Bench defines
-//! it). The peer is OpenMP (gcc) with the same graphs as `depend` clauses.
+//! Empty bodies, submitted and run to the end; the same with the worker kept busy elsewhere, so that submission alone
+//! is measured; how much resident memory grows while many tasks pass; and the smallest task at which half of the machine
+//! still does useful work (METG, as Task Bench defines it). The peers are OpenMP (gcc) with the same graphs as `depend`
+//! clauses, and StarPU with the same graphs over data handles.
 
 mod graphs;
 
@@ -18,24 +19,45 @@ use crate::peers::Peer;
 use crate::row::Row;
 use graphs::Graph;
 
+/// Graphs with more tasks than this are not given to StarPU: they would take minutes.
+const STARPU_TASKS_MAX: u64 = 20_000;
+
 /// Runs the benchmark.
 pub fn run(effort: Effort) -> Vec<Row> {
-    let peer = Peer::compile("openmp_stream.c", "gcc", &["-fopenmp"]);
+    let openmp = Peer::compile("openmp_stream.c", "gcc", &["-fopenmp"]);
+    let flags = ["-I/usr/include/starpu/1.3", "-lstarpu-1.3"];
+    let starpu = Peer::compile("starpu_stream.c", "gcc", &flags);
     let times = if effort == Effort::Smoke { 1 } else { 7 };
     let mut rows = Vec::new();
     for graph in graphs_of(effort) {
         let ours = to_the_end(&graph, times);
         let row = Row::new("stream", &graph.name, "ns_per_task", graph.len(), ours);
-        rows.push(match &peer {
-            Some(peer) => row.beside("openmp-gcc", openmp(peer, 0, &graph).median),
-            None => row,
-        });
+        let before = rows.len();
+        if let Some(peer) = &openmp {
+            rows.push(row.beside("openmp-gcc", with_openmp(peer, &graph).median));
+        }
+        if let Some(peer) = starpu.as_ref().filter(|_| graph.len() <= STARPU_TASKS_MAX) {
+            rows.push(row.beside("starpu", with_starpu(peer, &graph).median));
+        }
+        if rows.len() == before {
+            rows.push(row);
+        }
     }
-    let alone = if effort == Effort::Smoke { Graph::cholesky(6) } else { Graph::cholesky(40) };
-    let name = format!("{} submit alone", alone.name);
-    rows.push(Row::new("stream", name, "ns_per_task", alone.len(), submit_alone(&alone, times)));
-    rows.extend(metg(effort, peer.as_ref()));
+    for graph in alone_of(effort) {
+        let name = format!("{} submit alone", graph.name);
+        let ours = submit_alone(&graph, times);
+        rows.push(Row::new("stream", name, "ns_per_task", graph.len(), ours));
+    }
+    rows.extend(memory(effort));
+    rows.extend(crate::metg::streamed::rows(effort));
     rows
+}
+
+fn alone_of(effort: Effort) -> Vec<Graph> {
+    match effort {
+        Effort::Smoke => vec![Graph::cholesky(6)],
+        _ => vec![Graph::cholesky(40), Graph::stencil(100, 100), Graph::chain(10_000)],
+    }
 }
 
 fn graphs_of(effort: Effort) -> Vec<Graph> {
@@ -76,21 +98,14 @@ fn options() -> StreamOptions {
 fn to_the_end(graph: &Graph, times: usize) -> Figure {
     let stream = Stream::new(options()).expect("the default options");
     let buffer = graph.buffer(&stream);
-    let run = || run_once(&stream, graph, &buffer, 0).as_nanos() as f64 / graph.len() as f64;
+    let run = || {
+        let start = Instant::now();
+        graph.submit(&stream, &buffer);
+        stream.wait_all().expect("nothing fails");
+        start.elapsed().as_nanos() as f64 / graph.len() as f64
+    };
     run();
     figure((0..times).map(|_| run()).collect())
-}
-
-fn run_once(
-    stream: &Stream,
-    graph: &Graph,
-    buffer: &syncline_runtime::stream::StreamBuffer,
-    iterations: u64,
-) -> Duration {
-    let start = Instant::now();
-    graph.submit(stream, buffer, iterations);
-    stream.wait_all().expect("nothing fails");
-    start.elapsed()
 }
 
 /// Submits while the only worker is held up and the ring never fills.
@@ -109,7 +124,7 @@ fn submit_alone(graph: &Graph, times: usize) -> Figure {
         });
         stream.submit(hold).expect("there is room");
         let start = Instant::now();
-        graph.submit(&stream, &buffer, 0);
+        graph.submit(&stream, &buffer);
         let elapsed = start.elapsed();
         open.store(true, Ordering::Release);
         stream.wait_all().expect("nothing fails");
@@ -119,81 +134,43 @@ fn submit_alone(graph: &Graph, times: usize) -> Figure {
     figure((0..times).map(|_| run()).collect())
 }
 
-fn openmp(peer: &Peer, iterations: u64, graph: &Graph) -> Figure {
-    let iterations = iterations.to_string();
-    let mut arguments = vec![iterations.as_str()];
+fn with_openmp(peer: &Peer, graph: &Graph) -> Figure {
+    let mut arguments = vec!["0"];
     arguments.extend(graph.peer.iter().map(String::as_str));
     figure(peer.run(&arguments, &[("OMP_NUM_THREADS", "2"), ("OMP_PROC_BIND", "true")]))
 }
 
-/// The granularity at which efficiency falls to one half, in microseconds, for us and for the peer.
-fn metg(effort: Effort, peer: Option<&Peer>) -> Vec<Row> {
-    let steps = if effort == Effort::Smoke { 20 } else { 1000 };
-    let width = 2;
-    let graphs = [
-        Graph::trivial(width, steps),
-        Graph::stencil(width, steps),
-        Graph::wavefront(width, steps / width),
-    ];
-    let mut rows = Vec::new();
-    for graph in graphs {
-        let stream = Stream::new(options()).expect("the default options");
-        let buffer = graph.buffer(&stream);
-        let ours = |iterations| {
-            let samples = (0..5).map(|_| run_once(&stream, &graph, &buffer, iterations));
-            let median = figure(samples.map(|time| time.as_nanos() as f64).collect()).median;
-            median / graph.len() as f64
-        };
-        let measured = smallest_at_half(&ours, &|iterations| one_thread(iterations));
-        let figure = Figure { median: measured / 1000.0, spread: 0.0 };
-        let row = Row::new(
-            "stream",
-            format!("metg {}", graph.name),
-            "us_granularity",
-            graph.len(),
-            figure,
-        );
-        rows.push(match peer {
-            Some(peer) if effort != Effort::Smoke => {
-                let theirs = |iterations| openmp(peer, iterations, &graph).median;
-                let theirs = smallest_at_half(&theirs, &|iterations| one_thread(iterations));
-                row.beside("openmp-gcc", theirs / 1000.0)
-            }
-            _ => row,
-        });
-    }
-    rows
+fn with_starpu(peer: &Peer, graph: &Graph) -> Figure {
+    let arguments: Vec<&str> = graph.peer.iter().map(String::as_str).collect();
+    figure(peer.run(&arguments, &[("STARPU_NCPU", "2"), ("STARPU_SILENT", "1")]))
 }
 
-/// Nanoseconds that a body takes by itself.
-fn one_thread(iterations: u64) -> f64 {
-    let count = 20;
-    let samples = (0..5).map(|_| {
-        let start = Instant::now();
-        (0..count).for_each(|_| graphs::work(std::hint::black_box(iterations)));
-        start.elapsed().as_nanos() as f64 / f64::from(count)
-    });
-    figure(samples.collect()).median
-}
-
-/// Halves the body from 2^14 iterations on; the granularity (time a task on one processor) where the share of useful
-/// work crosses one half, between the two sizes around it.
-fn smallest_at_half(ns_per_task: &dyn Fn(u64) -> f64, body_ns: &dyn Fn(u64) -> f64) -> f64 {
-    const PROCESSORS: f64 = 2.0;
-    let mut before: Option<(f64, f64)> = None;
-    for power in (2..=14).rev() {
-        let granularity = ns_per_task(1 << power) * PROCESSORS;
-        let efficiency = body_ns(1 << power) / granularity;
-        if efficiency < 0.5 {
-            return match before {
-                Some((above, size)) => {
-                    let share = (0.5 - efficiency) / (above - efficiency);
-                    granularity + share * (size - granularity)
-                }
-                None => granularity,
-            };
+/// By how much resident memory grows from a tenth of the tasks to the last one, in KiB.
+fn memory(effort: Effort) -> Option<Row> {
+    let tasks: u64 = match effort {
+        Effort::Smoke => 1_000,
+        Effort::Quick => 1_000_000,
+        Effort::Full => 10_000_000,
+    };
+    let stream = Stream::new(options()).expect("the default options");
+    let graph = Graph::independent(64);
+    let buffer = graph.buffer(&stream);
+    let mut warm = None;
+    for round in 0..tasks / graph.len() {
+        graph.submit(&stream, &buffer);
+        if round == tasks / graph.len() / 10 {
+            warm = resident_kib();
         }
-        before = Some((efficiency, granularity));
     }
-    before.map_or(0.0, |(_, granularity)| granularity)
+    stream.wait_all().expect("nothing fails");
+    let median = resident_kib()?.saturating_sub(warm?) as f64;
+    let figure = Figure { median, spread: 0.0 };
+    Some(Row::new("stream", "resident memory", "kib_grown_after_warm_up", tasks, figure))
+}
+
+/// What the system says of this process; `None` where it says nothing.
+fn resident_kib() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
 }

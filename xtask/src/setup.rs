@@ -32,8 +32,11 @@ const FOR_DEVICE_TESTS: &[Package] = &[
 /// The report is looked at with a real browser; where none can be had, those tests say that they are skipped.
 const FOR_BROWSER_TESTS: &[Package] =
     &[("/usr/bin/chromium", "chromium"), ("/usr/bin/chromedriver", "chromium-driver")];
-const FOR_BENCHMARKS: &[Package] =
-    &[("/usr/bin/g++", "g++"), ("/usr/include/tbb/flow_graph.h", "libtbb-dev")];
+const FOR_BENCHMARKS: &[Package] = &[
+    ("/usr/bin/g++", "g++"),
+    ("/usr/include/tbb/flow_graph.h", "libtbb-dev"),
+    ("/usr/include/starpu/1.3/starpu.h", "libstarpu-dev"),
+];
 
 /// Resharding over MPI; where there is none, its tests and rows are left out, with a word.
 const FOR_MPI: &[Package] = &[

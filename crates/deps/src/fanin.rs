@@ -3,6 +3,7 @@
 //! Live submission, recording and offline replay all come through here; [`Submitter`](crate::Submitter) adds ids, scopes,
 //! merging and pruning on top.
 
+use std::convert::Infallible;
 use std::ops::ControlFlow;
 
 use crate::{Arg, Edge, EdgeFlags, EdgeKinds, ScopeKind, SubmitError, TaskId, TensorMap};
@@ -43,7 +44,21 @@ pub fn compute_task_fanin<B>(
     emit: impl FnMut(Edge) -> ControlFlow<B>,
 ) -> Result<ControlFlow<B>, SubmitError> {
     map.resolve(inputs.args)?;
-    Ok(fanin_of_resolved(inputs, map, scope, emit))
+    let mut emit = emit;
+    if let stop @ ControlFlow::Break(_) = explicit(inputs, map, &mut emit) {
+        return Ok(stop);
+    }
+    if scope == ScopeKind::Auto {
+        for (position, arg) in inputs.args.iter().enumerate() {
+            let place = map.place(position);
+            if let stop @ ControlFlow::Break(_) =
+                map.fanin_of(place, position, arg.access, &mut emit)
+            {
+                return Ok(stop);
+            }
+        }
+    }
+    Ok(ControlFlow::Continue(()))
 }
 
 /// Registers what `task` does, for later tasks to find.
@@ -61,23 +76,42 @@ pub fn register_task_outputs(
     Ok(())
 }
 
-/// [`compute_task_fanin`] for arguments that the map has resolved.
+/// [`compute_task_fanin`] in one pass, which also resolves the arguments: edges that were emitted before an error mean
+/// nothing.
 #[inline(never)]
-pub(crate) fn fanin_of_resolved<B>(
+pub(crate) fn resolve_and_fanin(
     inputs: &DepInputs<'_>,
     map: &mut TensorMap,
     scope: ScopeKind,
-    mut emit: impl FnMut(Edge) -> ControlFlow<B>,
+    mut emit: impl FnMut(Edge),
+) -> Result<(), SubmitError> {
+    map.begin_resolve(inputs.args.len())?;
+    let mut emit = |edge| -> ControlFlow<Infallible> {
+        emit(edge);
+        ControlFlow::Continue(())
+    };
+    if !inputs.deps.is_empty() {
+        let ControlFlow::Continue(()) = explicit(inputs, map, &mut emit);
+    }
+    for (position, arg) in inputs.args.iter().enumerate() {
+        let place = map.resolve_next(position, arg)?;
+        if scope == ScopeKind::Auto {
+            let ControlFlow::Continue(()) = map.fanin_of(place, position, arg.access, &mut emit);
+        }
+    }
+    Ok(())
+}
+
+/// Shows the explicit dependencies that are left to wait for.
+fn explicit<B>(
+    inputs: &DepInputs<'_>,
+    map: &TensorMap,
+    emit: &mut impl FnMut(Edge) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
     for &pred in inputs.deps {
         if map.is_live(pred) {
             let (flags, kinds) = (EdgeFlags::WAIT, EdgeKinds::EXPLICIT);
             emit(Edge { pred, flags, kinds, pred_arg: None, succ_arg: None })?;
-        }
-    }
-    if scope == ScopeKind::Auto {
-        for (position, arg) in inputs.args.iter().enumerate() {
-            map.fanin_of(position, arg.access, &mut emit)?;
         }
     }
     ControlFlow::Continue(())

@@ -46,6 +46,13 @@ impl TaskId {
         self.0 & Self::SEQUENCE_MAX
     }
 
+    /// The task that its ring issues after this one.
+    #[inline]
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self::new(self.ring(), self.sequence() + 1)
+    }
+
     /// Both parts in one word, for files.
     #[inline]
     pub const fn to_bits(self) -> u64 {

@@ -1,9 +1,6 @@
 //! Submission: the front door of dependency discovery.
 
-use std::convert::Infallible;
-use std::ops::ControlFlow;
-
-use crate::fanin::{fanin_of_resolved, register_resolved};
+use crate::fanin::{register_resolved, resolve_and_fanin};
 use crate::merge::EdgeMerger;
 use crate::prune::ReachWindow;
 use crate::scope::ScopeStack;
@@ -12,12 +9,21 @@ use crate::{
 };
 
 /// How a [`Submitter`] works.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubmitOptions {
     /// The ring that the tasks belong to; part of their ids.
     pub ring: u8,
     /// Emit also the edges that other edges imply.
     pub full: bool,
+    /// Up to this many views stay known after the tasks that used them have been retired, at less than a kilobyte each: a
+    /// program that comes round to them finds them with one look-up.
+    pub views_kept: usize,
+}
+
+impl Default for SubmitOptions {
+    fn default() -> Self {
+        Self { ring: 0, full: false, views_kept: 1024 }
+    }
 }
 
 /// What a [`Submitter`] has done.
@@ -74,7 +80,8 @@ pub struct Submitter {
 impl Submitter {
     /// A submitter without buffers that has issued nothing.
     pub fn new(options: SubmitOptions) -> Self {
-        Self { options, ..Self::default() }
+        let map = TensorMap::keeping(options.views_kept);
+        Self { options, map, ..Self::default() }
     }
 
     /// Declares a buffer of `bytes` bytes under an id that was never used.
@@ -117,15 +124,10 @@ impl Submitter {
     ) -> Result<TaskId, SubmitError> {
         let task = self.next_task();
         self.check_deps(inputs.deps)?;
-        self.map.resolve(inputs.args)?;
         let scope = self.scopes.kind();
         self.merger.begin();
         let merger = &mut self.merger;
-        let ControlFlow::Continue(()) =
-            fanin_of_resolved(&inputs, &mut self.map, scope, |edge| -> ControlFlow<Infallible> {
-                merger.add(edge);
-                ControlFlow::Continue(())
-            });
+        resolve_and_fanin(&inputs, &mut self.map, scope, |edge| merger.add(edge))?;
         self.emit_merged(&mut emit);
         register_resolved(&inputs, task, &mut self.map, scope);
         self.next += 1;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use syncline_deps::View;
 
-pub use args::{KernelArgs, RawArg, Strided, StridedMut};
+pub use args::{KernelArgs, LateArgs, RawArg, Strided, StridedMut};
 pub use convention::{ScalarType, WORDS_PER_ARGUMENT};
 pub use grid::{GROUPS_ALONG_X, Grid};
 pub use scalar::Scalar;

@@ -57,7 +57,7 @@ pub use element::Element;
 pub use error::DeviceError;
 pub use kernel::{
     CpuFunction, GROUPS_ALONG_X, Grid, Kernel, KernelArgs, KernelBuilder, KernelOutcome,
-    KernelSource, RawArg, Scalar, ScalarType, Strided, StridedMut, WORDS_PER_ARGUMENT,
+    KernelSource, LateArgs, RawArg, Scalar, ScalarType, Strided, StridedMut, WORDS_PER_ARGUMENT,
 };
 pub use lane::{CommandTime, Lane, LaneInfo, LaneKind, SubmissionGuard};
 pub use memory::{ALIGNMENT, Allocator, Memory, MemoryUse, Pool};

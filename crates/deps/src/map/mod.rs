@@ -19,9 +19,12 @@ use self::grid::{Grid, WordMap};
 use self::links::Link;
 use self::live::Liveness;
 use self::node::{CREATED, Hazards, LINKED, Node, WIDE, WRITTEN};
-use self::nodes::{Cold, Place};
+use self::nodes::Cold;
+pub(crate) use self::nodes::Place;
 use self::table::Table;
-use crate::{Access, BufferId, Edge, EdgeFlags, EdgeKinds, OverlapStats, SubmitError, TaskId};
+use crate::{
+    Access, BufferId, Edge, EdgeFlags, EdgeKinds, OverlapStats, SubmitError, SubmitOptions, TaskId,
+};
 
 /// What is known about the buffers and the tasks that use them.
 #[derive(Debug, Default)]
@@ -48,6 +51,8 @@ pub struct TensorMap {
     epoch: u64,
     swept_epoch: u64,
     sweep_at: usize,
+    /// With fewer views than this, none is dropped.
+    views_kept: usize,
     /// Arguments looked up, and those among them whose view was new.
     lookups: u64,
     misses: u64,
@@ -99,7 +104,12 @@ pub struct MapStats {
 impl TensorMap {
     /// A map without buffers.
     pub fn new() -> Self {
-        Self::default()
+        Self::keeping(SubmitOptions::default().views_kept)
+    }
+
+    /// A map without buffers that keeps at least so many views, used or not.
+    pub(crate) fn keeping(views_kept: usize) -> Self {
+        Self { views_kept, ..Self::default() }
     }
 
     /// Declares a buffer of `bytes` bytes.
@@ -167,15 +177,20 @@ impl TensorMap {
         }
     }
 
-    /// Shows what the resolved argument `position` must come after.
+    /// Where the argument `position` was found that was resolved.
+    pub(crate) fn place(&self, position: usize) -> Place {
+        self.places[position]
+    }
+
+    /// Shows what the argument `position`, found at `place`, must come after.
     #[inline]
     pub(crate) fn fanin_of<B>(
         &mut self,
+        Place { node, buffer }: Place,
         position: usize,
         access: Access,
         emit: &mut impl FnMut(Edge) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
-        let Place { node, buffer } = self.places[position];
         let succ_arg = Some(position as u16);
         if node != Place::NOWHERE && access != Access::NoDep {
             let flags = self.nodes[node as usize].flags;

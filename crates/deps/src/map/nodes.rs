@@ -6,9 +6,6 @@ use super::table::{Key, hash};
 use super::{Creator, TensorMap};
 use crate::{Access, Arg, Region, SubmitError, View};
 
-/// With fewer views than this, none is dropped.
-const SWEEP_VIEWS: usize = 1024;
-
 /// What is seldom needed of a node.
 #[derive(Debug)]
 pub(super) struct Cold {
@@ -22,7 +19,7 @@ pub(super) struct Cold {
 
 /// Where an argument was found.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     pub(super) node: u32,
     pub(super) buffer: u32,
 }
@@ -34,35 +31,63 @@ impl Place {
 
 impl TensorMap {
     /// Checks every argument and finds its node. After an error nothing has changed.
-    #[inline(never)]
     pub(crate) fn resolve(&mut self, args: &[Arg]) -> Result<(), SubmitError> {
-        const ARGS_MAX: usize = 1 << 16;
-        if args.len() > ARGS_MAX {
-            return Err(SubmitError::TooManyArgs { args: args.len(), max: ARGS_MAX });
-        }
-        self.epoch += 1;
-        if self.places.len() < args.len() {
-            self.places.resize(args.len(), Place { node: Place::NOWHERE, buffer: 0 });
-        }
-        self.added.clear();
-        self.lookups += args.len() as u64;
+        self.begin_resolve(args.len())?;
         for (position, arg) in args.iter().enumerate() {
-            if let Some(node) = self.node_of(arg) {
-                let known = &mut self.nodes[node as usize];
-                if known.flags & BROADCAST == 0 || !arg.access.writes() {
-                    known.epoch = self.epoch;
-                    self.places[position] = Place { node, buffer: known.buffer };
-                    continue;
-                }
-                self.undo_resolve();
-                return Err(broadcast_write(position, arg));
-            }
-            if let Err(error) = self.place_new(position, arg) {
-                self.undo_resolve();
-                return Err(error);
-            }
+            self.resolve_next(position, arg)?;
         }
         Ok(())
+    }
+
+    /// Begins to resolve as many arguments as given.
+    #[inline]
+    pub(crate) fn begin_resolve(&mut self, args: usize) -> Result<(), SubmitError> {
+        const ARGS_MAX: usize = 1 << 16;
+        if args > ARGS_MAX {
+            return Err(SubmitError::TooManyArgs { args, max: ARGS_MAX });
+        }
+        self.epoch += 1;
+        if self.places.len() < args {
+            self.places.resize(args, Place { node: Place::NOWHERE, buffer: 0 });
+        }
+        self.added.clear();
+        self.lookups += args as u64;
+        Ok(())
+    }
+
+    /// Checks one argument and finds its node. After an error nothing has changed since the resolving began.
+    #[inline]
+    pub(crate) fn resolve_next(
+        &mut self,
+        position: usize,
+        arg: &Arg,
+    ) -> Result<Place, SubmitError> {
+        if let Some(node) = self.node_of(arg) {
+            let known = &mut self.nodes[node as usize];
+            if known.flags & BROADCAST == 0 || !arg.access.writes() {
+                known.epoch = self.epoch;
+                let place = Place { node, buffer: known.buffer };
+                self.places[position] = place;
+                return Ok(place);
+            }
+        }
+        self.resolve_slowly(position, arg)
+    }
+
+    /// Places a new view, or says what is wrong with an argument.
+    #[cold]
+    fn resolve_slowly(&mut self, position: usize, arg: &Arg) -> Result<Place, SubmitError> {
+        let placed = match self.node_of(arg) {
+            Some(_) => Err(broadcast_write(position, arg)),
+            None => self.place_new(position, arg),
+        };
+        match placed {
+            Ok(()) => Ok(self.places[position]),
+            Err(error) => {
+                self.undo_resolve();
+                Err(error)
+            }
+        }
     }
 
     /// The node of an argument whose view is known.
@@ -111,7 +136,7 @@ impl TensorMap {
     }
 
     fn add_node(&mut self, buffer: u32, arg: &Arg, flags: u8) -> u32 {
-        if self.nodes.len() - self.free_nodes.len() >= self.sweep_at.max(SWEEP_VIEWS) {
+        if self.nodes.len() - self.free_nodes.len() >= self.sweep_at.max(self.views_kept) {
             self.sweep();
         }
         let (key, region) = (Key::of(arg.buffer, &arg.view), Region::of(&arg.view));

@@ -191,7 +191,8 @@ fn explicit_deps_merge_with_what_is_discovered() {
 fn implied_edges_are_left_out_unless_all_are_asked_for() {
     let steps = [on(InOut, 0, 64), after(&[0], InOut, 64, 128), after(&[0, 1], InOut, 128, 192)];
     assert_eq!(pairs(&steps), [(0, 1), (1, 2)]);
-    let (edges, stats) = run(SubmitOptions { full: true, ring: 3 }, 1, 192, &steps);
+    let (edges, stats) =
+        run(SubmitOptions { full: true, ring: 3, ..Default::default() }, 1, 192, &steps);
     assert_eq!(edges.iter().map(Vec::len).collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!((stats.edges, stats.pruned, edges[2][0].pred.ring()), (3, 0, 3));
 }

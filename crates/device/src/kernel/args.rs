@@ -32,12 +32,42 @@ unsafe impl Sync for RawArg {}
 /// break that rule (also through another argument that overlaps) is an error, never undefined behaviour.
 #[derive(Debug)]
 pub struct KernelArgs<'a> {
-    args: &'a [RawArg],
+    args: Source<'a>,
     scalars: &'a [Scalar],
     grid: [u32; 3],
     block: u32,
     blocks: u32,
     taken: Taken,
+}
+
+/// Arguments that are put together when they are first looked at, which many bodies never do.
+pub trait LateArgs {
+    /// How many there are.
+    fn count(&self) -> usize;
+    /// All of them.
+    fn get(&self) -> &[RawArg];
+}
+
+/// Where the arguments come from.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    Raw(&'a [RawArg]),
+    Late(&'a dyn LateArgs),
+}
+
+impl Source<'_> {
+    fn count(self) -> usize {
+        match self {
+            Source::Raw(args) => args.len(),
+            Source::Late(args) => args.count(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Source<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} arguments", self.count())
+    }
 }
 
 /// Which arguments are out, one bit each.
@@ -57,7 +87,32 @@ impl<'a> KernelArgs<'a> {
     /// anybody else; bytes of an argument with `writes` must not be read by anybody else either.
     #[inline]
     pub unsafe fn from_raw(args: &'a [RawArg], scalars: &'a [Scalar]) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self::of(Source::Raw(args), scalars) }
+    }
+
+    /// As [`KernelArgs::from_raw`], for arguments that are put together when they are needed.
+    ///
+    /// # Safety
+    /// As for [`KernelArgs::from_raw`], of what `args` returns; and it must always return the same.
+    #[inline]
+    pub unsafe fn from_late(args: &'a dyn LateArgs, scalars: &'a [Scalar]) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self::of(Source::Late(args), scalars) }
+    }
+
+    /// # Safety
+    /// As for [`KernelArgs::from_raw`].
+    #[inline]
+    unsafe fn of(args: Source<'a>, scalars: &'a [Scalar]) -> Self {
         Self { args, scalars, grid: [1; 3], block: 0, blocks: 1, taken: Taken::default() }
+    }
+
+    fn all(&self) -> &'a [RawArg] {
+        match self.args {
+            Source::Raw(args) => args,
+            Source::Late(args) => args.get(),
+        }
     }
 
     /// The same arguments for a launch over `grid` groups.
@@ -80,12 +135,12 @@ impl<'a> KernelArgs<'a> {
 
     /// How many arguments there are.
     pub fn len(&self) -> usize {
-        self.args.len()
+        self.args.count()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.args.is_empty()
+        self.args.count() == 0
     }
 
     /// The groups of the launch along each dimension.
@@ -185,7 +240,7 @@ impl<'a> KernelArgs<'a> {
         self.refuse_aliases_of_blocks(arg)?;
         self.refuse_overlap(arg, self.taken.unique.get())?;
         self.note(&self.taken.strided, arg);
-        Ok(Strided { base, view: &self.args[arg].view, element: PhantomData })
+        Ok(Strided { base, view: &self.all()[arg].view, element: PhantomData })
     }
 
     /// Any argument, to read and write element by element.
@@ -195,11 +250,11 @@ impl<'a> KernelArgs<'a> {
         self.refuse_read_only(arg)?;
         self.refuse_overlap(arg, self.taken.unique.get() | self.taken.shared.get())?;
         self.note(&self.taken.strided_mut, arg);
-        Ok(StridedMut(Strided { base, view: &self.args[arg].view, element: PhantomData }))
+        Ok(StridedMut(Strided { base, view: &self.all()[arg].view, element: PhantomData }))
     }
 
     fn get(&self, arg: usize) -> Result<&'a RawArg, DeviceError> {
-        self.args.get(arg).ok_or_else(|| bad(arg, format!("there are {} arguments", self.len())))
+        self.all().get(arg).ok_or_else(|| bad(arg, format!("there are {} arguments", self.len())))
     }
 
     /// The address of an argument whose elements are `T`s, each aligned.
@@ -226,7 +281,7 @@ impl<'a> KernelArgs<'a> {
 
     fn contiguous<T: Element>(&self, arg: usize) -> Result<(*mut T, usize), DeviceError> {
         let pointer = self.typed::<T>(arg)?;
-        let view = &self.args[arg].view;
+        let view = &self.all()[arg].view;
         if !view.is_contiguous() {
             return Err(bad(arg, format!("{view:?} is not contiguous: take it as `strided`")));
         }
@@ -234,7 +289,7 @@ impl<'a> KernelArgs<'a> {
     }
 
     fn refuse_read_only(&self, arg: usize) -> Result<(), DeviceError> {
-        match self.args[arg].writes {
+        match self.all()[arg].writes {
             true => Ok(()),
             false => Err(bad(arg, "it is an input, and cannot be taken for writing".into())),
         }
@@ -242,7 +297,7 @@ impl<'a> KernelArgs<'a> {
 
     /// What blocks write at the same time can be taken in disjoint parts only.
     fn refuse_shared_by_blocks(&self, arg: usize) -> Result<(), DeviceError> {
-        if self.blocks > 1 && self.args[arg].writes {
+        if self.blocks > 1 && self.all()[arg].writes {
             return Err(bad(
                 arg,
                 format!("{} blocks share it: take `block_slice_mut`", self.blocks),
@@ -257,11 +312,11 @@ impl<'a> KernelArgs<'a> {
         if self.blocks == 1 {
             return Ok(());
         }
-        let (mine, writes) = (self.place(arg), self.args[arg].writes);
+        let (mine, writes) = (self.place(arg), self.all()[arg].writes);
         let aliases = |other: usize| {
             let theirs = self.place(other);
             other != arg
-                && (writes || self.args[other].writes)
+                && (writes || self.all()[other].writes)
                 && mine.start < theirs.end
                 && theirs.start < mine.end
         };
@@ -296,7 +351,7 @@ impl<'a> KernelArgs<'a> {
 
     /// The addresses from the first byte of an argument to its last; nothing for an empty one.
     fn place(&self, arg: usize) -> Range<usize> {
-        let RawArg { base, view, .. } = &self.args[arg];
+        let RawArg { base, view, .. } = &self.all()[arg];
         let (start, end) = view.span().unwrap_or((0, 0));
         let base = *base as usize;
         base.wrapping_add(start as usize)..base.wrapping_add(end as usize)

@@ -7,7 +7,7 @@ use syncline_device::{Kernel, KernelArgs, KernelOutcome, Scalar};
 use super::context::TaskContext;
 
 /// Words of a closure that lie in the task itself; larger ones are boxed.
-const INLINE_WORDS: usize = 8;
+const INLINE_WORDS: usize = 6;
 
 /// What a task does.
 pub(crate) enum Body {
@@ -25,6 +25,27 @@ pub(crate) enum Body {
     Parent(Box<ParentFn>),
 }
 
+impl Body {
+    /// Puts a body where there is mostly none: that is looked at here, without a call.
+    #[inline]
+    pub(crate) fn set(&mut self, body: Body) {
+        match std::mem::replace(self, body) {
+            Body::Empty => {}
+            before => drop(before),
+        }
+    }
+
+    /// Takes the body out.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Body {
+        std::mem::replace(self, Body::Empty)
+    }
+}
+
+// One cache line of a slot.
+#[cfg(not(any(loom, shuttle)))]
+const _: () = assert!(size_of::<Body>() <= 64);
+
 /// A body that several threads run at the same time.
 pub(crate) type BlockFn = dyn Fn(&mut KernelArgs<'_>) -> Result<(), String> + Send + Sync;
 /// A body that may submit tasks of its own.
@@ -35,7 +56,7 @@ pub(crate) struct Part {
     pub(crate) first: usize,
     pub(crate) count: usize,
     /// Taken by the thread that runs it.
-    pub(crate) body: std::sync::Mutex<Option<InlineFn>>,
+    pub(crate) body: super::sync::Mutex<Option<InlineFn>>,
 }
 
 /// A closure of any type that runs at most once.
@@ -115,7 +136,7 @@ impl<O: KernelOutcome, F: FnOnce(&mut KernelArgs<'_>) -> O + Send + 'static> Of<
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use std::sync::Arc;

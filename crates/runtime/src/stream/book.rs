@@ -5,13 +5,18 @@ use std::collections::HashMap;
 
 use syncline_deps::{SubmitOptions, Submitter, TaskId};
 
+use super::failure::Record;
 use super::fanout::EdgeNodes;
+use super::prefetch::prefetch;
 use super::slot::Slot;
+use super::sync::Mutex;
 
 /// The slots of a ring, and the nodes of their fan-out lists: what finishers may touch without a lock.
 pub(crate) struct Ring {
     pub(crate) slots: Box<[Slot]>,
     pub(crate) nodes: EdgeNodes,
+    /// By slot, what the first block to fail said.
+    pub(crate) block_failures: Mutex<HashMap<u32, Record>>,
 }
 
 impl Ring {
@@ -20,6 +25,7 @@ impl Ring {
         Self {
             slots: (0..tasks).map(|_| Slot::new()).collect(),
             nodes: EdgeNodes::new(edge_pool + tasks),
+            block_failures: Mutex::default(),
         }
     }
 }
@@ -31,6 +37,8 @@ pub(crate) struct Book {
     /// Predecessors of the task being submitted.
     pub(crate) preds: Vec<TaskId>,
     entries: Box<[Entry]>,
+    /// By slot, the buffers of tasks that have many.
+    many_buffers: HashMap<u32, Vec<u32>>,
     free: Vec<u32>,
     index: Index,
     /// Number plus one of the first free node.
@@ -55,7 +63,9 @@ impl Level {
     }
 }
 
+/// What is kept of a task beside its slot, which belongs to others most of the time.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
 struct Entry {
     id: Option<TaskId>,
     /// Nodes of this task's fan-out list, plus one: the latest, from which the others follow, and the first.
@@ -63,7 +73,16 @@ struct Entry {
     first_node: u32,
     nodes: u32,
     accesses: u32,
+    /// The numbers of the buffers that the task holds.
+    buffers: [u32; BUFFERS],
+    buffer_count: u32,
 }
+
+/// Views that discovery remembers although no unfinished task uses them, in a large ring: some ten megabytes.
+const VIEWS_KEPT: usize = 1 << 14;
+
+/// Buffers of a task that are noted in place.
+const BUFFERS: usize = 6;
 
 impl Book {
     pub(crate) fn new(ring_number: u8, tasks: usize, ring: &Ring, nodes: usize) -> Self {
@@ -71,9 +90,14 @@ impl Book {
             ring.nodes.link(node, if node + 1 < nodes as u32 { node + 2 } else { 0 });
         }
         Self {
-            submitter: Submitter::new(SubmitOptions { ring: ring_number, ..Default::default() }),
+            submitter: Submitter::new(SubmitOptions {
+                ring: ring_number,
+                views_kept: VIEWS_KEPT.min(4 * tasks),
+                ..Default::default()
+            }),
             preds: Vec::new(),
             entries: vec![Entry::default(); tasks].into(),
+            many_buffers: HashMap::new(),
             // The last one is taken first: slots that were used lately are in the cache.
             free: (0..tasks as u32).rev().collect(),
             index: Index::new(tasks),
@@ -126,13 +150,15 @@ impl Book {
     /// Enters `task` into [`Book::next_slot`], whose work has been written, behind [`Book::preds`]. Whether it is
     /// ready.
     ///
-    /// `origin_of` says which failure those inherit who depend on a task that has finished.
+    /// `buffers` are those that it holds until it is taken back, `accesses` its arguments. `origin_of` says which
+    /// failure those inherit who depend on a task that has finished.
     #[inline]
     pub(crate) fn enter(
         &mut self,
         ring: &Ring,
         task: TaskId,
         accesses: u32,
+        buffers: impl ExactSizeIterator<Item = u32>,
         blocks: u32,
         origin_of: impl Fn(TaskId) -> Option<TaskId>,
     ) -> bool {
@@ -140,7 +166,14 @@ impl Book {
         let slot = &ring.slots[number as usize];
         slot.prepare(self.preds.len() as u32, blocks);
         self.index.insert(task, number, &self.entries);
-        self.entries[number as usize] = Entry { id: Some(task), accesses, ..Entry::default() };
+        let entry = &mut self.entries[number as usize];
+        (entry.id, entry.nodes, entry.accesses) = (Some(task), 0, accesses);
+        entry.buffer_count = buffers.len() as u32;
+        if buffers.len() <= BUFFERS {
+            entry.buffers.iter_mut().zip(buffers).for_each(|(place, buffer)| *place = buffer);
+        } else {
+            self.many_buffers.insert(number, buffers.collect());
+        }
         self.tasks.add(1);
         self.accesses.add(accesses as usize);
         let mut settled = 1;
@@ -153,7 +186,8 @@ impl Book {
                 }
             }
         }
-        slot.count_down(settled)
+        // Where it was put on no list, nobody else knows of it yet.
+        settled as usize == self.preds.len() + 1 || slot.count_down(settled)
     }
 
     /// Puts the task in slot `successor` on the list of `pred`, unless that has finished.
@@ -178,11 +212,25 @@ impl Book {
         true
     }
 
-    /// Takes back the slot of a task that has finished. `forget` unless its failure is still to be inherited.
+    /// Takes back the slot of a task that has finished. `forget` unless its failure is still to be inherited;
+    /// `let_go` is called for each of its buffers.
     #[inline]
-    pub(crate) fn take_back(&mut self, ring: &Ring, slot: u32, forget: bool) -> TaskId {
-        let entry = std::mem::take(&mut self.entries[slot as usize]);
-        let task = entry.id.expect("a slot is taken back once");
+    pub(crate) fn take_back(
+        &mut self,
+        ring: &Ring,
+        slot: u32,
+        forget: bool,
+        mut let_go: impl FnMut(u32),
+    ) -> TaskId {
+        let entry = &mut self.entries[slot as usize];
+        let task = entry.id.take().expect("a slot is taken back once");
+        match entry.buffers.get(..entry.buffer_count as usize) {
+            Some(buffers) => buffers.iter().for_each(|&buffer| let_go(buffer)),
+            None => {
+                let buffers = self.many_buffers.remove(&slot).expect("entered with the task");
+                buffers.into_iter().for_each(let_go);
+            }
+        }
         self.index.remove(task, slot);
         if entry.nodes > 0 {
             ring.nodes.link(entry.first_node - 1, self.free_node);
@@ -195,6 +243,8 @@ impl Book {
         self.tasks.now -= 1;
         self.accesses.now -= entry.accesses as usize;
         self.free.push(slot);
+        // It is used again soon, and a finisher wrote to it last: its lines come over meanwhile.
+        prefetch(&ring.slots[slot as usize]);
         task
     }
 }
@@ -249,7 +299,7 @@ impl Index {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 
@@ -258,7 +308,7 @@ mod tests {
         let slot = book.next_slot();
         book.preds.clear();
         book.preds.extend_from_slice(preds);
-        let ready = book.enter(ring, task, 0, 1, |_| None);
+        let ready = book.enter(ring, task, 0, [].into_iter(), 1, |_| None);
         (task, slot, ready)
     }
 
@@ -272,7 +322,7 @@ mod tests {
             let (task, slot, ready) = enter(&mut book, &ring, &[old]);
             assert!(!ready && book.find(task) == Some(slot));
             assert_eq!(book.find(old), Some(old_slot));
-            assert_eq!(book.take_back(&ring, slot, true), task);
+            assert_eq!(book.take_back(&ring, slot, true, |_| ()), task);
             assert_eq!(book.find(task), None);
             // The list of `old` still names the slot, so take its nodes back too before they run out.
             if book.edges().now == 8 {
@@ -282,7 +332,7 @@ mod tests {
         let told: Vec<_> =
             ring.slots[old_slot as usize].fanout.close().successors(&ring.nodes).collect();
         assert_eq!(told.len(), 8);
-        book.take_back(&ring, old_slot, true);
+        book.take_back(&ring, old_slot, true, |_| ());
         assert_eq!((book.edges().now, book.edges().high, book.tasks().now), (0, 8, 0));
     }
 
@@ -300,7 +350,7 @@ mod tests {
                 for successor in closed.successors(&ring.nodes) {
                     ring.slots[successor as usize].count_down(1);
                 }
-                assert_eq!(book.take_back(&ring, slot, true), task);
+                assert_eq!(book.take_back(&ring, slot, true, |_| ()), task);
             }
             assert_eq!(book.edges().now, 0);
         }

@@ -7,7 +7,6 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use syncline_deps::{Access, Arg, BufferId, TaskId, View};
@@ -15,8 +14,9 @@ use syncline_device::Element;
 
 use super::StreamError;
 use super::failure::Record;
-use super::shared::{Guard, Shared, Via, lock};
+use super::shared::{Guard, RootState, Shared, Via, lock};
 use super::sleep::Want;
+use super::sync::{Ordering, thread};
 use super::task::{Place, TaskSpec};
 
 /// Memory that tasks of one stream use. Clones are handles of the same buffer.
@@ -27,6 +27,7 @@ pub struct StreamBuffer(Arc<Inner>);
 
 struct Inner {
     shared: Arc<Shared>,
+    stream_id: u64,
     id: BufferId,
     index: u32,
     bytes: u64,
@@ -40,7 +41,8 @@ impl Drop for Inner {
 
 impl StreamBuffer {
     pub(crate) fn new(shared: Arc<Shared>, id: BufferId, index: u32, bytes: u64) -> Self {
-        Self(Arc::new(Inner { shared, id, index, bytes }))
+        let stream_id = shared.stream_id;
+        Self(Arc::new(Inner { shared, stream_id, id, index, bytes }))
     }
 
     /// Identity.
@@ -62,7 +64,7 @@ impl StreamBuffer {
 
     #[inline]
     pub(crate) fn stream_id(&self) -> u64 {
-        self.0.shared.stream_id
+        self.0.stream_id
     }
 }
 
@@ -114,6 +116,23 @@ impl Shared {
         self.open(buffer, Access::InOut, "host write", within).map(HostWrite)
     }
 
+    /// Ends what stands for guards that were forgotten: when a stream is dropped, none that could be used is left.
+    pub(crate) fn end_forgotten_guards(&self) {
+        let mut state = self.lock();
+        for guard in std::mem::take(&mut state.guards) {
+            if let Some(slot) = state.book.find(guard.task) {
+                self.end_guard(&mut state, slot);
+            }
+        }
+    }
+
+    /// The host no longer uses the buffer that the task in `slot` stands for.
+    fn end_guard(&self, state: &mut RootState, slot: u32) {
+        self.end_root(slot, Ok(()), Via::Submit);
+        self.ended_outside.fetch_add(1, Ordering::SeqCst);
+        self.take_back_slot(state, slot, false);
+    }
+
     fn open<'s>(
         self: &'s Arc<Self>,
         buffer: &StreamBuffer,
@@ -129,12 +148,17 @@ impl Shared {
         spec.stream = buffer.stream_id();
         spec.args.push(Arg::new(access, buffer.id(), all));
         spec.places.push(Place { buffer: buffer.index(), base: std::ptr::null_mut() });
-        let thread = std::thread::current().id();
+        let thread = thread::current().id();
         let (task, slot) = self.submit_host(spec)?;
         let place = &self.ring.slots[slot as usize];
-        let granted = self.wait_until(Want::Task, deadline, |state| {
+        let mut announced = false;
+        let granted = self.wait_until(Want::Task, deadline, |state, sleepy| {
             if place.is_granted() {
                 return Ok(true);
+            }
+            if sleepy && deadline.is_none() {
+                announced = true;
+                state.refuse_circle(&self.ring, task, "opening a buffer")?;
             }
             // Its own entry is not yet among the guards, so that being behind one means behind another.
             if !state.guards.is_empty() && state.behind_own_guards(&self.ring)[slot as usize] {
@@ -146,6 +170,9 @@ impl Shared {
             }
             Ok(false)
         });
+        if announced {
+            self.lock().stop_waiting();
+        }
         match granted {
             Ok(true) => {}
             // Granted in the last moment: go on.
@@ -156,7 +183,7 @@ impl Shared {
                 return Err(StreamError::TimedOut { what, waited });
             }
             Err(error) => {
-                // Behind a guard of this thread it cannot have been granted meanwhile.
+                // Behind a guard that nobody is there to drop it cannot have been granted meanwhile.
                 let gave_up = place.give_up();
                 debug_assert!(gave_up, "a task behind an open guard was granted");
                 return Err(error);
@@ -171,7 +198,7 @@ impl Shared {
         buffer: &StreamBuffer,
         task: TaskId,
         slot: u32,
-        thread: std::thread::ThreadId,
+        thread: thread::ThreadId,
     ) -> Result<HostAccess<'s>, StreamError> {
         let mut state = self.lock();
         if let Some(origin) = self.ring.slots[slot as usize].inherited() {
@@ -212,9 +239,7 @@ impl Drop for HostAccess<'_> {
         let shared = self.shared;
         let mut state = shared.lock();
         state.guards.retain(|guard| guard.task != self.task);
-        shared.end_root(self.slot, Ok(()), Via::Submit);
-        shared.ended_outside.fetch_add(1, Ordering::SeqCst);
-        shared.take_back_slot(&mut state, self.slot, false);
+        shared.end_guard(&mut state, self.slot);
         drop(state);
         shared.sleep.room_made();
         shared.sleep.ran_dry();

@@ -10,6 +10,7 @@ use super::error::Failure;
 use super::nested::{Nested, NestedOutput};
 use super::shared::{Shared, lock};
 use super::task::{FRESH, TaskSpec};
+use super::work::Work;
 use super::{StreamBuffer, StreamError, Task, TaskHandle};
 
 /// A running task's arguments, and its right to submit tasks of its own.
@@ -40,8 +41,7 @@ use super::{StreamBuffer, StreamError, Task, TaskHandle};
 pub struct TaskContext<'a> {
     shared: &'a Arc<Shared>,
     lane: usize,
-    id: TaskId,
-    spec: &'a TaskSpec,
+    work: &'a Work,
     raw: &'a [RawArg],
     nested: Option<Arc<Nested>>,
     failure: Option<Arc<Failure>>,
@@ -51,16 +51,15 @@ impl<'a> TaskContext<'a> {
     pub(crate) fn new(
         shared: &'a Arc<Shared>,
         lane: usize,
-        id: TaskId,
-        spec: &'a TaskSpec,
+        work: &'a Work,
         raw: &'a [RawArg],
     ) -> Self {
-        Self { shared, lane, id, spec, raw, nested: None, failure: None }
+        Self { shared, lane, work, raw, nested: None, failure: None }
     }
 
     /// The task itself.
     pub fn id(&self) -> TaskId {
-        self.id
+        self.work.id
     }
 
     /// The task's arguments, when all children submitted so far have ended: nobody else touches them then.
@@ -120,12 +119,13 @@ impl<'a> TaskContext<'a> {
         book.preds = preds;
         let task = task?;
         let (slot, blocks, accesses) = (book.next_slot(), spec.blocks, spec.args.len() as u32);
+        let place = &nested.ring.slots[slot as usize];
         // SAFETY: the slot is free and this thread holds the lock of the books.
-        let work = unsafe { nested.ring.slots[slot as usize].work_mut() };
-        work.id = task;
-        std::mem::swap(&mut work.spec, &mut spec);
+        place.set_traits(unsafe { place.work_mut() }.fill(task, &mut spec, None));
         nested.child_entered();
-        if book.enter(&nested.ring, task, accesses, blocks, |pred| nested.origin_of(pred)) {
+        // The parent holds all buffers, and those that children make are kept with their ring.
+        let none = [].into_iter();
+        if book.enter(&nested.ring, task, accesses, none, blocks, |pred| nested.origin_of(pred)) {
             nested.enqueue(slot, &self.shared.nested);
         }
         drop(book);
@@ -154,11 +154,9 @@ impl<'a> TaskContext<'a> {
         self.nested = Some(nested.clone());
         let state = self.shared.lock();
         let mut book = lock(&nested.book);
-        for (position, arg) in self.spec.args.iter().enumerate() {
-            let earlier = &self.spec.args[..position];
-            if !earlier.iter().any(|other| other.buffer == arg.buffer) {
-                let index = self.spec.places[position].buffer;
-                let bytes = state.heap.get(index, arg.buffer).map_or(0, |entry| entry.bytes);
+        for (position, arg) in self.work.args().enumerate() {
+            if !self.work.args().take(position).any(|other| other.buffer == arg.buffer) {
+                let bytes = state.book.submitter.buffer_bytes(arg.buffer).unwrap_or(0);
                 book.submitter.declare_buffer(arg.buffer, bytes)?;
             }
         }
@@ -176,13 +174,12 @@ impl<'a> TaskContext<'a> {
                 place.base = output.base;
                 continue;
             }
-            let parents = self.spec.args.iter().zip(&self.spec.places);
-            let mut covering = parents.filter(|(of, _)| covers(of, arg));
-            let Some((_, parent)) = covering.next() else {
-                let (task, parent) = (spec.name.clone(), self.spec.name.clone());
+            let mut covering = self.work.places().filter(|(of, _)| covers(of, arg));
+            let Some((_, base)) = covering.next() else {
+                let (task, parent) = (spec.name.clone(), self.work.name.clone());
                 return Err(StreamError::NotCovered { task, parent, buffer: arg.buffer });
             };
-            place.base = parent.base;
+            place.base = base;
         }
         Ok(())
     }
@@ -247,7 +244,7 @@ impl<'a> TaskContext<'a> {
         }
         drop(state);
         let mut book = lock(&nested.book);
-        let own = self.spec.args.iter().map(|arg| arg.buffer);
+        let own = self.work.args().map(|arg| arg.buffer);
         for buffer in own.chain(outputs.iter().map(|output| output.id)) {
             // A buffer may be several arguments; the first time counts.
             let _ = book.submitter.release_buffer(buffer);
@@ -268,6 +265,6 @@ fn covers(parent: &Arg, child: &Arg) -> bool {
 
 impl fmt::Debug for TaskContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TaskContext({} `{}`)", self.id, self.spec.name)
+        write!(f, "TaskContext({} `{}`)", self.work.id, self.work.name)
     }
 }

@@ -53,6 +53,10 @@ pub enum StreamError {
         "{what} waits for {waits_for}, which waits for a host guard of this thread: drop the guard first"
     )]
     WaitsForOwnGuard { what: &'static str, waits_for: String },
+    #[error(
+        "{what} waits for {waits_for}, which waits for a host guard of another thread, and that thread waits for one of this thread: drop a guard first"
+    )]
+    WaitsInCircle { what: &'static str, waits_for: String },
     #[error("{what} from inside a task: {way_out}")]
     InsideTask { what: &'static str, way_out: &'static str },
     #[error("the {what} belongs to another stream")]

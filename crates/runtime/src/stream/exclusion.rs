@@ -23,9 +23,8 @@ struct Wanted {
 
 impl Exclusion {
     /// Takes what the task in `slot` needs; where that is not free, the task is put aside.
-    pub(crate) fn acquire(&mut self, slot: u32, args: &[Arg]) -> bool {
+    pub(crate) fn acquire(&mut self, slot: u32, args: impl Iterator<Item = Arg>) -> bool {
         let ranges: Vec<_> = args
-            .iter()
             .filter(|arg| arg.access.is_grouped())
             .filter_map(|arg| arg.view.span().map(|(start, end)| (arg.buffer, start, end)))
             .collect();
@@ -78,27 +77,27 @@ impl Wanted {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use syncline_deps::{Access, View};
 
-    fn args(ranges: &[(u64, u64)]) -> Vec<Arg> {
+    fn args(ranges: &[(u64, u64)]) -> impl Iterator<Item = Arg> + '_ {
         let view = |&(start, bytes): &(u64, u64)| View::bytes_at(start, bytes).expect("small");
-        ranges.iter().map(|range| Arg::new(Access::Commutative, BufferId(1), view(range))).collect()
+        ranges.iter().map(move |range| Arg::new(Access::Commutative, BufferId(1), view(range)))
     }
 
     #[test]
     fn all_or_nothing_and_in_turn() {
         let mut exclusion = Exclusion::default();
-        assert!(exclusion.acquire(0, &args(&[(0, 8)])));
-        assert!(exclusion.acquire(1, &args(&[(8, 8)])), "other bytes");
-        assert!(!exclusion.acquire(2, &args(&[(0, 8), (16, 8)])));
-        assert!(!exclusion.acquire(3, &args(&[(16, 8)])), "not past an older one");
+        assert!(exclusion.acquire(0, args(&[(0, 8)])));
+        assert!(exclusion.acquire(1, args(&[(8, 8)])), "other bytes");
+        assert!(!exclusion.acquire(2, args(&[(0, 8), (16, 8)])));
+        assert!(!exclusion.acquire(3, args(&[(16, 8)])), "not past an older one");
         assert!(exclusion.release(1).is_empty());
         assert_eq!(exclusion.release(0), [2]);
         assert_eq!(exclusion.release(2), [3]);
         assert!(exclusion.release(3).is_empty());
-        assert!(exclusion.acquire(4, &args(&[(0, 64)])));
+        assert!(exclusion.acquire(4, args(&[(0, 64)])));
     }
 }

@@ -2,8 +2,6 @@
 
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use syncline_deps::{ScopeKind, TaskId};
@@ -11,6 +9,8 @@ use syncline_device::Element;
 
 use super::heap::Memory;
 use super::shared::Shared;
+use super::sync::Ordering;
+use super::sync::thread::{self, JoinHandle};
 use super::{
     HostRead, HostWrite, Scope, StreamBuffer, StreamError, StreamOptions, StreamStats, Task, worker,
 };
@@ -86,7 +86,7 @@ impl Stream {
         let mut stream = Self { shared, threads: Vec::with_capacity(options.workers) };
         for lane in 0..options.workers {
             let shared = stream.shared.clone();
-            let thread = std::thread::Builder::new()
+            let thread = thread::Builder::new()
                 .name(format!("stream-{lane}"))
                 .spawn(move || worker::work(&shared, lane))
                 // Those that have been started are joined when `stream` is dropped here.
@@ -298,14 +298,15 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         self.shared.dropping.store(true, Ordering::SeqCst);
-        let inside = super::run::inside() == self.shared.stream_id;
+        let inside = super::run::is_inside(self.shared.stream_id);
+        self.shared.end_forgotten_guards();
         if !inside {
             // Scopes and guards borrow the stream, so none is left, and nothing can be refused.
             let quiet = self.shared.wait_quiet(None);
             debug_assert!(quiet.is_ok(), "{quiet:?}");
         }
         self.shared.stop();
-        let current = std::thread::current().id();
+        let current = thread::current().id();
         for thread in self.threads.drain(..) {
             // Workers catch what bodies throw; a panic of one would be a defect that was reported already.
             if !inside && thread.thread().id() != current {

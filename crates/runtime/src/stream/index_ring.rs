@@ -91,12 +91,34 @@ impl IndexRing {
         count
     }
 
+    /// Takes all numbers, the oldest first. Only where one thread at a time takes from this queue.
+    #[inline]
+    pub(crate) fn drain(&self, mut take: impl FnMut(u32)) {
+        // Relaxed: only the one consumer moves the head. SeqCst of the tail: see `push`.
+        let head = self.head.load(Ordering::Relaxed);
+        let tail = self.tail.load(Ordering::SeqCst);
+        if head == tail {
+            return;
+        }
+        for at in head..tail {
+            take(self.entry(at).load(Ordering::Relaxed));
+        }
+        // Release: an entry is written again only after it was read.
+        self.head.store(tail, Ordering::Release);
+    }
+
     /// How many numbers are in the queue, about: exact where nothing else happens.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         let head = self.head.load(Ordering::SeqCst);
         // SeqCst: see `push`.
         self.tail.load(Ordering::SeqCst).saturating_sub(head) as usize
+    }
+
+    /// How many numbers were ever taken.
+    #[inline]
+    pub(crate) fn taken(&self) -> u64 {
+        self.head.load(Ordering::Relaxed)
     }
 
     /// How many numbers were ever put in.
@@ -106,7 +128,7 @@ impl IndexRing {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU64 as Counter, Ordering::Relaxed};

@@ -41,6 +41,8 @@ mod heap;
 mod index_ring;
 mod nested;
 mod options;
+mod pick;
+mod prefetch;
 mod ready;
 mod run;
 mod scope;
@@ -52,10 +54,13 @@ mod submit;
 mod sync;
 mod task;
 mod wait;
+mod work;
 mod worker;
 
 #[cfg(all(test, loom))]
 mod model;
+#[cfg(all(test, shuttle))]
+mod shuttle_models;
 
 pub use buffer::{HostRead, HostWrite, StreamBuffer};
 pub use context::TaskContext;

@@ -22,7 +22,7 @@ fn enter(book: &mut Book, ring: &Ring, preds: &[TaskId]) -> (TaskId, u32, bool) 
     let slot = book.next_slot();
     book.preds.clear();
     book.preds.extend_from_slice(preds);
-    let ready = book.enter(ring, task, 0, 1, |_| None);
+    let ready = book.enter(ring, task, 0, [].into_iter(), 1, |_| None);
     (task, slot, ready)
 }
 
@@ -45,8 +45,8 @@ fn a_successor_becomes_ready_once_whether_tied_before_or_after_its_predecessors_
         let later = ready.load(Ordering::Relaxed);
         assert_eq!(later + u32::from(at_once), 1, "told {later} times, at once: {at_once}");
         // All nodes come back, however the pushes ended.
-        book.take_back(&ring, first_slot, true);
-        book.take_back(&ring, second_slot, true);
+        book.take_back(&ring, first_slot, true, |_| ());
+        book.take_back(&ring, second_slot, true, |_| ());
         assert_eq!(book.edges().now, 0);
         let (third, third_slot, _) = enter(&mut book, &ring, &[]);
         let (fourth, _, _) = enter(&mut book, &ring, &[third]);
@@ -123,5 +123,48 @@ fn two_consumers_never_take_the_same_number_nor_lose_one() {
         queue.pop_into(2, &mut taken);
         taken.sort_unstable();
         assert_eq!(taken, [1, 2]);
+    });
+}
+
+#[test]
+fn a_queue_with_one_consumer_is_drained_without_loss_while_it_is_filled() {
+    loom::model(|| {
+        let queue = Arc::new(IndexRing::new(2));
+        queue.push(1);
+        let producer = {
+            let queue = queue.clone();
+            // A third entry takes the place of the first: only after that was read.
+            thread::spawn(move || {
+                queue.push(2);
+                while queue.len() == 2 {
+                    thread::yield_now();
+                }
+                queue.push(3);
+            })
+        };
+        let mut taken = Vec::new();
+        while taken.len() < 3 {
+            queue.drain(|number| taken.push(number));
+            thread::yield_now();
+        }
+        producer.join().expect("no panic");
+        assert_eq!(taken, [1, 2, 3]);
+    });
+}
+
+#[test]
+fn a_task_whose_predecessors_have_all_ended_is_ready_at_once_and_nobody_elses() {
+    loom::model(|| {
+        let ring = Arc::new(Ring::new(2, 1));
+        let mut book = Book::new(0, 2, &ring, 3);
+        let (first, first_slot, _) = enter(&mut book, &ring, &[]);
+        let ready = Arc::new(AtomicU32::new(0));
+        let finisher = {
+            let (ring, ready) = (ring.clone(), ready.clone());
+            thread::spawn(move || finish(&ring, first_slot, &ready))
+        };
+        let (_, _, at_once) = enter(&mut book, &ring, &[first, first]);
+        finisher.join().expect("no panic");
+        assert_eq!(ready.load(Ordering::Relaxed) + u32::from(at_once), 1);
     });
 }

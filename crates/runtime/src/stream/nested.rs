@@ -6,8 +6,7 @@
 //! A parent that waits runs children of its own and nothing else. Children depend on siblings alone, so there is
 //! always one that can run, or one that runs on another thread; by induction over the depth that ends.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use syncline_deps::{BufferId, TaskId};
 
@@ -19,7 +18,9 @@ use super::ready::{Pick, Ready, ReadyQueue};
 use super::run::{Ending, Home, drop_quietly};
 use super::shared::{Shared, lock};
 use super::sleep::Want;
-use super::slot::{Slot, Work};
+use super::slot::Slot;
+use super::sync::{AtomicBool, AtomicU32, AtomicUsize, Mutex, Ordering};
+use super::work::{Traits, Work};
 
 /// Children of one task that are unfinished at the same time, at most; with more, the parent runs some first.
 const NESTED_TASKS: usize = 256;
@@ -131,20 +132,24 @@ impl Nested {
 
     /// Queues a child that has become ready.
     pub(crate) fn enqueue(&self, slot: u32, set: &NestedSet) {
-        // SAFETY: this thread counted the task down to ready: it is the owner.
-        let spec = &unsafe { self.ring.slots[slot as usize].work() }.spec;
-        if spec.exclusive && !lock(&self.exclusion).acquire(slot, &spec.args) {
-            return;
+        let place = &self.ring.slots[slot as usize];
+        if place.traits().has(Traits::EXCLUSIVE) {
+            // SAFETY: this thread counted the task down to ready: it is the owner.
+            let work = unsafe { place.work() };
+            if !lock(&self.exclusion).acquire(slot, work.args()) {
+                return;
+            }
         }
         self.enqueue_owned(slot, set);
     }
 
     fn enqueue_owned(&self, slot: u32, set: &NestedSet) {
+        let place = &self.ring.slots[slot as usize];
         // SAFETY: as in `enqueue`.
-        let spec = &unsafe { self.ring.slots[slot as usize].work() }.spec;
+        let work = unsafe { place.work() };
         // A gang brings its own threads and is started once.
-        let blocks = if spec.gang { 1 } else { spec.blocks };
-        let priority = spec.priority;
+        let blocks = if place.traits().has(Traits::GANG) { 1 } else { work.blocks };
+        let priority = work.priority;
         set.ready.fetch_add(blocks as usize, Ordering::SeqCst);
         self.queue.push(Ready { slot, priority, blocks, gang: false });
     }
@@ -157,9 +162,7 @@ impl Nested {
     /// Takes back the slots of children that have ended.
     pub(crate) fn take_back(&self, book: &mut Book) {
         for (slot, failed) in std::mem::take(&mut *lock(&self.done)) {
-            // SAFETY: the slot was found among the finished ones, and this thread holds the lock of the books.
-            unsafe { self.ring.slots[slot as usize].work_mut() }.scope = None;
-            book.take_back(&self.ring, slot, !failed);
+            book.take_back(&self.ring, slot, !failed, |_| ());
         }
     }
 
@@ -205,7 +208,7 @@ impl Shared {
         let slot = &nested.ring.slots[number as usize];
         // SAFETY: this thread ran the task and owns the slot until it is closed and given back below.
         let work = unsafe { slot.work() };
-        if work.spec.exclusive {
+        if slot.traits().has(Traits::EXCLUSIVE) {
             for next in lock(&nested.exclusion).release(number) {
                 nested.enqueue_owned(next, &self.nested);
             }
@@ -248,15 +251,14 @@ impl Shared {
         };
         // SAFETY: the threads have ended: this one is the owner.
         let work = unsafe { slot.work_mut() };
-        let body = std::mem::replace(&mut work.spec.body, super::body::Body::Empty);
+        let body = std::mem::replace(&mut work.body, super::body::Body::Empty);
         drop_quietly(body);
         self.end_nested(nested, number, ending);
     }
 
     fn run_on_own_threads(self: &Arc<Self>, slot: &Slot) -> Ending {
         // SAFETY: the caller owns the slot, and shares it with the threads of the gang only.
-        let Work { spec, id, .. } = unsafe { slot.work() };
-        let (id, blocks) = (*id, spec.blocks);
+        let work @ &Work { id, blocks, .. } = unsafe { slot.work() };
         // Nobody begins before all are there: a block could wait for one that never comes.
         let gate = std::sync::RwLock::new(false);
         let mut open = gate.write().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -270,22 +272,22 @@ impl Shared {
                     }
                     super::run::enter(self.stream_id);
                     // SAFETY: this thread runs one of the blocks.
-                    let spec = &unsafe { slot.work() }.spec;
-                    self.run_shared(&spec.body, spec, block, blocks, id)
+                    let work = unsafe { slot.work() };
+                    self.run_shared(&work.body, work, block, blocks)
                 };
                 match std::thread::Builder::new().spawn_scoped(threads, run) {
                     Ok(thread) => others.push(thread),
                     Err(error) => {
                         drop(open);
                         let cause = super::Cause::Failed(format!("no thread: {error}").into());
-                        let failure = Failure { task: id, name: spec.name.clone(), cause };
+                        let failure = Failure { task: id, name: work.name.clone(), cause };
                         return Err(Record { origin: id, failure: Arc::new(failure) });
                     }
                 }
             }
             *open = true;
             drop(open);
-            let mut ending = self.run_shared(&spec.body, spec, 0, blocks, id);
+            let mut ending = self.run_shared(&work.body, work, 0, blocks);
             for other in others {
                 let theirs = other.join().expect("bodies' panics are caught");
                 ending = ending.and(theirs);

@@ -10,8 +10,8 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::sync::{AtomicI32, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 
 /// One in so many tasks is taken by age, whatever its priority.
 pub(crate) const AGING: u64 = 64;
@@ -64,7 +64,7 @@ impl ReadyQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Levels> {
-        self.levels.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.levels)
     }
 
     /// Adds a ready task.
@@ -169,7 +169,7 @@ impl Levels {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

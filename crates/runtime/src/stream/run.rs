@@ -1,12 +1,10 @@
 //! Running a task, and what follows when it has ended.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use syncline_deps::{Access, TaskId, View};
-use syncline_device::{KernelArgs, RawArg};
+use syncline_device::{KernelArgs, LateArgs, RawArg};
 
 use super::body::Body;
 use super::context::TaskContext;
@@ -15,8 +13,9 @@ use super::failure::Record;
 use super::nested::Nested;
 use super::ready::Pick;
 use super::shared::{FAILED, Job, Shared, Via, lock};
-use super::slot::{Slot, Work};
-use super::task::TaskSpec;
+use super::slot::Slot;
+use super::sync::{Ordering, thread_local};
+use super::work::{Addresses, Traits, Work};
 
 /// The ring that a task lives in.
 #[derive(Clone, Copy)]
@@ -29,49 +28,53 @@ pub(crate) enum Home<'a> {
 pub(crate) type Ending = Result<(), Record>;
 
 thread_local! {
-    /// Room for the arguments of the task that this thread runs.
-    static RAW: Cell<Vec<RawArg>> = const { Cell::new(Vec::new()) };
-    /// The stream whose task this thread is running, zero for none.
-    static INSIDE: Cell<u64> = const { Cell::new(0) };
+    /// The streams whose tasks this thread is running: a task that waits for another stream may help that one.
+    #[allow(clippy::missing_const_for_thread_local, reason = "a model checker's macro has no such form")]
+    static INSIDE: RefCell<Vec<u64>> = RefCell::new(Vec::new());
 }
 
-/// The stream whose task the calling thread is running, zero for none.
-pub(crate) fn inside() -> u64 {
-    INSIDE.get()
+/// Whether the calling thread is running a task of `stream`, be it below one of another stream that it helps.
+#[inline]
+pub(crate) fn is_inside(stream: u64) -> bool {
+    // Where the thread is just ending, it runs nothing.
+    INSIDE.try_with(|inside| inside.borrow().contains(&stream)).unwrap_or(false)
 }
 
-/// Marks the calling thread as one that runs tasks of `stream`, and returns the mark before.
-pub(crate) fn enter(stream: u64) -> u64 {
-    INSIDE.replace(stream)
+/// Marks the calling thread as one that runs tasks of `stream`.
+pub(crate) fn enter(stream: u64) {
+    INSIDE.with(|inside| inside.borrow_mut().push(stream));
+}
+
+/// Takes the last mark back.
+pub(crate) fn leave() {
+    INSIDE.with(|inside| inside.borrow_mut().pop());
 }
 
 impl Shared {
     /// Runs a task, or one block of it, on the thread of `lane`.
     #[inline]
     pub(crate) fn run(self: &Arc<Self>, lane: usize, job: Job) {
-        // Relaxed: only for those who want to know how many are running.
-        self.lanes[lane].running.store(true, Ordering::Relaxed);
         match job {
             Job::Root(pick) => self.run_in(lane, Home::Root, pick),
             Job::Nested(nested, pick) => self.run_in(lane, Home::Nested(&nested), pick),
         }
-        self.lanes[lane].running.store(false, Ordering::Relaxed);
     }
 
     #[inline]
     pub(crate) fn run_in(self: &Arc<Self>, lane: usize, home: Home<'_>, pick: Pick) {
         let slot = self.slot(home, pick.slot);
-        // SAFETY: this thread took the slot from a ready queue: it owns it, or shares it with those who run its blocks.
-        let TaskSpec { blocks, gang: is_gang, .. } = unsafe { slot.work() }.spec;
-        if blocks > 1 {
+        let traits = slot.traits();
+        if traits.has(Traits::BLOCKS) {
             return match home {
-                Home::Nested(nested) if is_gang => self.run_nested_gang(nested, pick.slot),
-                _ => self.run_block(lane, home, pick, blocks),
+                Home::Nested(nested) if traits.has(Traits::GANG) => {
+                    self.run_nested_gang(nested, pick.slot);
+                }
+                _ => self.run_block(lane, home, pick),
             };
         }
-        // SAFETY: as above, and there is one block only: this thread is the owner.
+        // SAFETY: this thread took the slot from a ready queue, and there is one block only: it is the owner.
         let work = unsafe { slot.work_mut() };
-        let body = std::mem::replace(&mut work.spec.body, Body::Empty);
+        let body = std::mem::replace(&mut work.body, Body::Empty);
         let ending = match self.reason_to_skip(home, slot, work) {
             None => self.run_whole(lane, body, work),
             Some(record) => {
@@ -87,19 +90,20 @@ impl Shared {
     fn run_whole(self: &Arc<Self>, lane: usize, body: Body, work: &Work) -> Ending {
         let outcome = match body {
             Body::Empty => return Ok(()),
-            Body::Once(body) => with_args(&work.spec, 0..work.spec.args.len(), |raw| {
-                // SAFETY: see `with_args`.
-                let mut args = unsafe { KernelArgs::from_raw(raw, &[]) };
+            Body::Once(body) => {
+                let addresses = Addresses::of(work);
+                // SAFETY: see `run_shared`.
+                let mut args = unsafe { KernelArgs::from_late(&addresses, &[]) };
                 catch_unwind(AssertUnwindSafe(|| body.call(&mut args)))
-            }),
+            }
             Body::Parent(body) => return self.run_parent(lane, body, work),
             Body::Kernel(..) | Body::Blocks(_) | Body::Parts(_) => {
-                let ending = self.run_shared(&body, &work.spec, 0, 1, work.id);
+                let ending = self.run_shared(&body, work, 0, 1);
                 drop_quietly(body);
                 return ending;
             }
         };
-        ending_of(outcome, work.id, &work.spec)
+        ending_of(outcome, work)
     }
 
     fn run_parent(
@@ -108,29 +112,32 @@ impl Shared {
         body: Box<super::body::ParentFn>,
         work: &Work,
     ) -> Ending {
-        with_args(&work.spec, 0..work.spec.args.len(), |raw| {
-            let mut context = TaskContext::new(self, lane, work.id, &work.spec, raw);
-            let outcome = catch_unwind(AssertUnwindSafe(|| body(&mut context)));
-            // The children first: none may outlive its parent's right to the arguments.
-            let children = context.close();
-            ending_of(outcome, work.id, &work.spec)?;
-            match children {
-                Some(failure) => Err(Record { origin: work.id, failure }),
-                None => Ok(()),
-            }
-        })
+        let addresses = Addresses::of(work);
+        let mut context = TaskContext::new(self, lane, work, addresses.get());
+        let outcome = catch_unwind(AssertUnwindSafe(|| body(&mut context)));
+        // The children first: none may outlive its parent's right to the arguments.
+        let children = context.close();
+        ending_of(outcome, work)?;
+        match children {
+            Some(failure) => Err(Record { origin: work.id, failure }),
+            None => Ok(()),
+        }
     }
 
-    fn run_block(self: &Arc<Self>, lane: usize, home: Home<'_>, pick: Pick, blocks: u32) {
+    fn run_block(self: &Arc<Self>, lane: usize, home: Home<'_>, pick: Pick) {
         let slot = self.slot(home, pick.slot);
         // SAFETY: this thread runs one of the blocks, and nobody changes the work before all have ended.
         let work = unsafe { slot.work() };
         let ending = match self.reason_to_skip(home, slot, work) {
-            None => self.run_shared(&work.spec.body, &work.spec, pick.block, blocks, work.id),
+            None => self.run_shared(&work.body, work, pick.block, work.blocks),
             Some(record) => Err(record),
         };
+        let failures = match home {
+            Home::Root => &self.ring.block_failures,
+            Home::Nested(nested) => &nested.ring.block_failures,
+        };
         if let Err(record) = ending {
-            lock(&slot.block_failure).get_or_insert(record);
+            lock(failures).entry(pick.slot).or_insert(record);
         }
         // AcqRel: the last one sees what all the others did.
         if slot.blocks_left.fetch_sub(1, Ordering::AcqRel) != 1 {
@@ -138,47 +145,44 @@ impl Shared {
         }
         // SAFETY: all other blocks have ended: this thread is the owner.
         let work = unsafe { slot.work_mut() };
-        let body = std::mem::replace(&mut work.spec.body, Body::Empty);
+        let body = std::mem::replace(&mut work.body, Body::Empty);
         drop_quietly(body);
-        let ending = lock(&slot.block_failure).take().map_or(Ok(()), Err);
+        let ending = lock(failures).remove(&pick.slot).map_or(Ok(()), Err);
         self.end(lane, home, pick.slot, ending);
     }
 
     /// Runs one block of a body that several threads share.
-    pub(crate) fn run_shared(
-        &self,
-        body: &Body,
-        spec: &TaskSpec,
-        block: u32,
-        blocks: u32,
-        id: TaskId,
-    ) -> Ending {
-        let all = 0..spec.args.len();
+    ///
+    /// What all bodies rely on: buffers stay while an unfinished task uses them, their views lie inside (checked at
+    /// submission), and discovery orders this task against every other that writes the same bytes, or touches what it
+    /// writes; in a manual scope, whoever opened that promised as much.
+    pub(crate) fn run_shared(&self, body: &Body, work: &Work, block: u32, blocks: u32) -> Ending {
+        let addresses = Addresses::of(work);
         let outcome = match body {
-            Body::Blocks(body) => with_args(spec, all, |raw| {
-                // SAFETY: see `with_args`; blocks take what is written in disjoint parts.
-                let mut args = unsafe { KernelArgs::from_raw(raw, &[]) }.with_block(block, blocks);
+            Body::Blocks(body) => {
+                // SAFETY: see above; blocks take what is written in disjoint parts.
+                let args = unsafe { KernelArgs::from_late(&addresses, &[]) };
+                let mut args = args.with_block(block, blocks);
                 catch_unwind(AssertUnwindSafe(|| body(&mut args)))
-            }),
-            Body::Kernel(kernel, scalars) => with_args(spec, all, |raw| {
+            }
+            Body::Kernel(kernel, scalars) => {
                 // SAFETY: as above.
-                let args = unsafe { KernelArgs::from_raw(raw, scalars) };
+                let args = unsafe { KernelArgs::from_late(&addresses, scalars) };
                 let mut args = args.with_block(block, blocks);
                 let function = kernel.cpu_function().expect("checked at submission");
                 catch_unwind(AssertUnwindSafe(|| function(&mut args)))
-            }),
+            }
             Body::Parts(parts) => {
                 let part = &parts[block as usize];
                 let body = lock(&part.body).take().expect("each part runs once");
-                with_args(spec, part.first..part.first + part.count, |raw| {
-                    // SAFETY: see `with_args`; it was checked that parts do not write what others touch.
-                    let mut args = unsafe { KernelArgs::from_raw(raw, &[]) };
-                    catch_unwind(AssertUnwindSafe(|| body.call(&mut args)))
-                })
+                let raw: &[RawArg] = &addresses.get()[part.first..part.first + part.count];
+                // SAFETY: see above; it was checked that parts do not write what others touch.
+                let mut args = unsafe { KernelArgs::from_raw(raw, &[]) };
+                catch_unwind(AssertUnwindSafe(|| body.call(&mut args)))
             }
             Body::Empty | Body::Once(_) | Body::Parent(_) => Ok(Ok(())),
         };
-        ending_of(outcome, id, spec)
+        ending_of(outcome, work)
     }
 
     /// Why a task that is ready should not run.
@@ -201,7 +205,7 @@ impl Shared {
             None => Cause::Dropped,
             Some(scope) => scope.reason_to_skip()?,
         };
-        Some(Record { origin: work.id, failure: failure(work.id, &work.spec, cause) })
+        Some(Record { origin: work.id, failure: failure(work, cause) })
     }
 
     #[inline]
@@ -226,15 +230,8 @@ impl Shared {
     pub(crate) fn end_root(&self, number: u32, ending: Ending, via: Via) {
         let slot = &self.ring.slots[number as usize];
         let origin = ending.as_ref().err().map(|record| record.origin);
-        // SAFETY: this thread ran the task and owns the slot until it is closed and given back below.
-        let work = unsafe { slot.work() };
-        if work.spec.exclusive {
-            for next in lock(&self.exclusion).release(number) {
-                self.enqueue_owned(next, via);
-            }
-        }
-        if origin.is_some() || work.scope.is_some() {
-            self.note_ending(work, ending);
+        if origin.is_some() || slot.traits().has(Traits::EXCLUSIVE.and(Traits::SCOPED)) {
+            self.note_ending(number, ending, via);
         }
         let closed = slot.fanout.close();
         for successor in closed.successors(&self.ring.nodes) {
@@ -263,18 +260,26 @@ impl Shared {
         }
     }
 
-    /// Failures and scopes, which most tasks have nothing to do with.
-    #[cold]
-    fn note_ending(&self, work: &Work, ending: Ending) {
+    /// Exclusion, failures and scopes, which most tasks have nothing to do with.
+    #[inline(never)]
+    fn note_ending(&self, number: u32, ending: Ending, via: Via) {
+        let slot = &self.ring.slots[number as usize];
+        if slot.traits().has(Traits::EXCLUSIVE) {
+            for next in lock(&self.exclusion).release(number) {
+                self.enqueue_owned(next, via);
+            }
+        }
+        // SAFETY: this thread ran the task and owns the slot until it is closed and given back.
+        let (task, scope) = unsafe { (slot.work().id, slot.take_scope()) };
         let record = ending.err();
         if let Some(record) = &record {
-            let quiet = record.failure.cause.is_cancellation() && record.origin == work.id;
+            let quiet = record.failure.cause.is_cancellation() && record.origin == task;
             let mut failures = lock(&self.failures);
-            failures.record(work.id, record.clone(), quiet);
+            failures.record(task, record.clone(), quiet);
             self.failures_live.store(failures.live_count(), Ordering::Release);
         }
-        if let Some(scope) = &work.scope
-            && scope.task_ended(record.as_ref().map(|record| (work.id, &record.failure)))
+        if let Some(scope) = scope
+            && scope.task_ended(record.as_ref().map(|record| (task, &record.failure)))
         {
             self.sleep.alarm();
         }
@@ -287,51 +292,18 @@ pub(crate) fn drop_quietly(body: Body) {
     catch_unwind(AssertUnwindSafe(|| drop(body))).unwrap_or_else(std::mem::forget);
 }
 
-/// Calls `run` with the arguments `range` of a task as addresses.
-///
-/// What the callers rely on: buffers stay while an unfinished task uses them, their views lie inside (checked at
-/// submission), and discovery orders this task against every other that writes the same bytes, or touches what it
-/// writes; in a manual scope, whoever opened that promised as much.
-#[inline]
-fn with_args<R>(
-    spec: &TaskSpec,
-    range: std::ops::Range<usize>,
-    run: impl FnOnce(&[RawArg]) -> R,
-) -> R {
-    let mut raw = RAW.take();
-    raw.clear();
-    raw.extend(spec.args[range.clone()].iter().zip(&spec.places[range]).map(|(arg, place)| {
-        RawArg {
-            base: place.base,
-            view: if arg.access == Access::NoDep { nothing_of(&arg.view) } else { arg.view },
-            writes: arg.access.writes(),
-        }
-    }));
-    let result = run(&raw);
-    RAW.set(raw);
-    result
-}
-
-/// An argument without order has no element that could be taken: others may write them at any time.
-#[cold]
-fn nothing_of(view: &View) -> View {
-    let (dtype, offset) = (view.dtype(), view.offset());
-    View::strided(dtype, offset, &[0], &[dtype.bytes() as i64]).expect("an empty view is valid")
-}
-
 fn ending_of(
     outcome: Result<Result<(), String>, Box<dyn std::any::Any + Send>>,
-    id: TaskId,
-    spec: &TaskSpec,
+    work: &Work,
 ) -> Ending {
     let cause = match outcome {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(message)) => Cause::Failed(message.into()),
         Err(panic) => Cause::of_panic(panic),
     };
-    Err(Record { origin: id, failure: failure(id, spec, cause) })
+    Err(Record { origin: work.id, failure: failure(work, cause) })
 }
 
-fn failure(task: TaskId, spec: &TaskSpec, cause: Cause) -> Arc<Failure> {
-    Arc::new(Failure { task, name: spec.name.clone(), cause })
+fn failure(work: &Work, cause: Cause) -> Arc<Failure> {
+    Arc::new(Failure { task: work.id, name: work.name.clone(), cause })
 }

@@ -1,13 +1,13 @@
 //! Scopes: groups of tasks that are awaited, cancelled or given a deadline together.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use syncline_deps::ScopeKind;
 
 use super::error::{Cause, Failure};
 use super::sleep::Want;
+use super::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 use super::{Stream, StreamError, Task, TaskHandle};
 
 /// A group of tasks of a [`Stream`].
@@ -64,7 +64,7 @@ impl ScopeState {
         failure: Option<(syncline_deps::TaskId, &Arc<Failure>)>,
     ) -> bool {
         if let Some((task, failure)) = failure {
-            let mut first = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut first = lock(&self.failure);
             first.get_or_insert_with(|| (task, failure.clone()));
         }
         // SeqCst: the scope's waiter announces itself and then looks; see `sleep.rs`.
@@ -145,7 +145,7 @@ impl<'s> Scope<'s> {
         let quiet = || self.unfinished() == 0;
         let deadline = self.state.deadline;
         let name = self.state.name.clone();
-        let waited = shared.wait_until(Want::Quiet, deadline, |state| {
+        let waited = shared.wait_until(Want::Quiet, deadline, |state, _| {
             if quiet() {
                 return Ok(true);
             }
@@ -159,7 +159,7 @@ impl<'s> Scope<'s> {
             self.cancel();
             return Err(self.deadline_error());
         }
-        let failure = self.state.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let failure = lock(&self.state.failure).clone();
         match failure {
             Some((_, failure)) if failure.cause == Cause::DeadlinePassed(name.clone()) => {
                 Err(self.deadline_error())

@@ -1,8 +1,8 @@
 //! What the threads of a stream share: the ring, the queues, and who may take what from where.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::ThreadId;
+use std::sync::Arc;
+// One for the whole process, and so not for a model checker, which begins anew with every schedule.
+use std::sync::atomic::AtomicU64 as Numbers;
 
 use crossbeam_utils::CachePadded;
 use syncline_deps::{BufferId, TaskId};
@@ -14,30 +14,32 @@ use super::failure::Failures;
 use super::heap::Heap;
 use super::index_ring::IndexRing;
 use super::nested::{Nested, NestedSet};
+use super::pick::Picker;
 use super::ready::{Pick, Ready, ReadyQueue};
 use super::scope::ScopeState;
 use super::sleep::Sleep;
 use super::stats::Counters;
+pub(crate) use super::sync::lock;
+use super::sync::thread::{self, ThreadId};
+use super::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
+use super::work::Traits;
 use super::{StreamError, StreamOptions};
 
 /// Set in a queue of finished slots where the task failed.
 pub(crate) const FAILED: u32 = 1 << 31;
-/// How often a lane looks at the queues of others before its own.
-const LOOK_AROUND: u32 = 32;
-/// Tasks that a lane takes from the submitter at once.
-const BATCH: usize = 32;
 
 /// Everything that the threads of one stream share.
 pub(crate) struct Shared {
     pub(crate) stream_id: u64,
     pub(crate) options: StreamOptions,
     pub(crate) ring: Ring,
-    state: Mutex<RootState>,
+    /// Apart from the rest: who submits writes to it all the time, and who runs tasks reads what is around it.
+    state: CachePadded<Mutex<RootState>>,
     /// Ready tasks from submissions; its producer is whoever holds the submit lock.
-    inbox: IndexRing,
+    pub(crate) inbox: IndexRing,
     /// One for each worker, and the last for a thread outside that helps.
     pub(crate) lanes: Box<[Lane]>,
-    host_lane: Mutex<()>,
+    host_lane: Mutex<Picker>,
     pub(crate) queue: ReadyQueue,
     pub(crate) exclusion: Mutex<Exclusion>,
     pub(crate) failures: Mutex<Failures>,
@@ -62,11 +64,16 @@ pub(crate) struct RootState {
     pub(crate) book: Book,
     pub(crate) heap: Heap,
     pub(crate) guards: Vec<Guard>,
+    /// Threads outside that sleep until one task has ended or a buffer is theirs, and have set no time for it.
+    waiting: Vec<Guard>,
     pub(crate) capture: Option<Capture>,
-    scratch: Vec<u32>,
+    /// Submissions so far, to look at what has finished now and then.
+    pub(crate) turn: u64,
+    /// Scratch: buffers that went with the task that is taken back.
+    gone: Vec<BufferId>,
 }
 
-/// A buffer that the host has open.
+/// A thread outside, and the task that stands for the buffer that it has open, or waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guard {
     pub(crate) task: TaskId,
@@ -98,15 +105,17 @@ pub(crate) enum Via {
 
 impl Shared {
     pub(crate) fn new(options: StreamOptions) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
+        static NEXT: Numbers = Numbers::new(1);
         let ring = Ring::new(options.ring_tasks, options.edge_pool);
         let nodes = options.edge_pool + options.ring_tasks;
         let state = RootState {
             book: Book::new(0, options.ring_tasks, &ring, nodes),
             heap: Heap::new(options.heap_bytes),
             guards: Vec::new(),
+            waiting: Vec::new(),
             capture: None,
-            scratch: Vec::new(),
+            turn: 0,
+            gone: Vec::new(),
         };
         let lane = |_| Lane {
             ready: IndexRing::new(options.ring_tasks),
@@ -117,10 +126,10 @@ impl Shared {
             stream_id: NEXT.fetch_add(1, Ordering::Relaxed),
             options,
             ring,
-            state: Mutex::new(state),
+            state: CachePadded::new(Mutex::new(state)),
             inbox: IndexRing::new(options.ring_tasks),
             lanes: (0..=options.workers).map(lane).collect(),
-            host_lane: Mutex::new(()),
+            host_lane: Mutex::default(),
             queue: ReadyQueue::new(),
             exclusion: Mutex::default(),
             failures: Mutex::default(),
@@ -145,15 +154,11 @@ impl Shared {
 
     /// Takes back what has finished, and buffers that nobody can name any more.
     pub(crate) fn take_back(&self, state: &mut RootState) {
-        let mut scratch = std::mem::take(&mut state.scratch);
         for lane in &self.lanes {
-            scratch.clear();
-            lane.done.pop_into(usize::MAX, &mut scratch);
-            for &entry in &scratch {
+            lane.done.drain(|entry| {
                 self.take_back_slot(state, entry & !FAILED, entry & FAILED != 0);
-            }
+            });
         }
-        state.scratch = scratch;
         // SeqCst, as for the queues: who announced that it waits for room must not miss it.
         if self.any_dropped.load(Ordering::SeqCst) {
             self.take_back_dropped(state);
@@ -163,16 +168,11 @@ impl Shared {
     /// Takes back the slot of one finished task.
     #[inline]
     pub(crate) fn take_back_slot(&self, state: &mut RootState, slot: u32, failed: bool) {
-        // SAFETY: the slot was found among the finished ones (or the caller has just finished it), so that the holder
-        // of the submit lock owns it.
-        let work = unsafe { self.ring.slots[slot as usize].work_mut() };
-        work.scope = None;
-        for place in &work.spec.places {
-            if let Some(gone) = state.heap.let_go(place.buffer) {
-                state.release(gone);
-            }
+        let RootState { book, heap, gone, .. } = state;
+        book.take_back(&self.ring, slot, !failed, |buffer| gone.extend(heap.let_go(buffer)));
+        while let Some(buffer) = state.gone.pop() {
+            state.release(buffer);
         }
-        state.book.take_back(&self.ring, slot, !failed);
     }
 
     #[cold]
@@ -197,18 +197,37 @@ impl Shared {
     /// Where it must exclude others and cannot yet, it is put aside instead.
     #[inline]
     pub(crate) fn enqueue(&self, slot: u32, via: Via) {
-        // SAFETY: the task has just become ready, and it was this thread that counted it down: it is the owner.
-        let spec = &unsafe { self.ring.slots[slot as usize].work() }.spec;
-        if spec.host {
-            if !self.ring.slots[slot as usize].grant() {
-                self.enqueue_owned(slot, via);
-                return;
+        let traits = self.ring.slots[slot as usize].traits();
+        if traits == Traits::default() {
+            self.enqueue_plain(slot, via);
+        } else {
+            self.enqueue_special(slot, via, traits);
+        }
+    }
+
+    #[inline]
+    fn enqueue_plain(&self, slot: u32, via: Via) {
+        match via {
+            Via::Submit => self.inbox.push(slot),
+            Via::Lane(lane) => self.lanes[lane].ready.push(slot),
+        }
+    }
+
+    #[inline(never)]
+    fn enqueue_special(&self, slot: u32, via: Via, traits: Traits) {
+        if traits.has(Traits::HOST) {
+            match self.ring.slots[slot as usize].grant() {
+                true => self.sleep.alarm(),
+                false => self.enqueue_owned(slot, via),
             }
-            self.sleep.alarm();
             return;
         }
-        if spec.exclusive && !lock(&self.exclusion).acquire(slot, &spec.args) {
-            return;
+        if traits.has(Traits::EXCLUSIVE) {
+            // SAFETY: the task has just become ready, and it was this thread that counted it down: it is the owner.
+            let work = unsafe { self.ring.slots[slot as usize].work() };
+            if !lock(&self.exclusion).acquire(slot, work.args()) {
+                return;
+            }
         }
         self.enqueue_owned(slot, via);
     }
@@ -216,94 +235,18 @@ impl Shared {
     /// As [`Shared::enqueue`], for a task that excludes whom it must.
     #[inline]
     pub(crate) fn enqueue_owned(&self, slot: u32, via: Via) {
-        // SAFETY: as in `enqueue`.
-        let spec = &unsafe { self.ring.slots[slot as usize].work() }.spec;
-        if spec.is_plain() {
-            match via {
-                Via::Submit => self.inbox.push(slot),
-                Via::Lane(lane) => self.lanes[lane].ready.push(slot),
-            }
-            return;
+        let traits = self.ring.slots[slot as usize].traits();
+        if !traits.has(Traits::QUEUED) {
+            return self.enqueue_plain(slot, via);
         }
-        let (priority, blocks, gang) = (spec.priority, spec.blocks, spec.gang);
+        // SAFETY: as in `enqueue_special`.
+        let work = unsafe { self.ring.slots[slot as usize].work() };
+        let (priority, blocks, gang) = (work.priority, work.blocks, traits.has(Traits::GANG));
         self.queue.push(Ready { slot, priority, blocks, gang });
         self.sleep.work_arrived();
         if blocks > 1 {
             self.sleep.wake(blocks - 1);
         }
-    }
-
-    /// What the thread of `lane` should run next; `turn` is its own count of how often it asked.
-    #[inline]
-    pub(crate) fn pick(&self, lane: usize, turn: &mut u32, batch: &mut Vec<u32>) -> Option<Job> {
-        *turn = turn.wrapping_add(1);
-        if turn.is_multiple_of(LOOK_AROUND)
-            && let Some(job) = self.pick_elsewhere(lane, *turn)
-        {
-            return Some(job);
-        }
-        if self.queue.top() > 0
-            && let Some(pick) = self.queue.pop(1)
-        {
-            return Some(self.picked(pick));
-        }
-        if let Some(slot) = self.lanes[lane].ready.pop() {
-            return Some(Job::Root(Pick { slot, block: 0 }));
-        }
-        self.pick_inbox(lane, batch).or_else(|| self.pick_rest(lane))
-    }
-
-    /// A share of what was submitted lately: one to run, the others to the lane's own queue.
-    fn pick_inbox(&self, lane: usize, batch: &mut Vec<u32>) -> Option<Job> {
-        let share = self.inbox.len() / self.lanes.len() + 1;
-        batch.clear();
-        self.inbox.pop_into(share.min(BATCH), batch);
-        let (&slot, rest) = batch.split_first()?;
-        for &slot in rest {
-            self.lanes[lane].ready.push(slot);
-        }
-        if !rest.is_empty() {
-            self.sleep.work_arrived();
-        }
-        Some(Job::Root(Pick { slot, block: 0 }))
-    }
-
-    /// The shared queue, the tasks inside tasks, and the queues of other lanes; last, what has a low priority.
-    fn pick_rest(&self, lane: usize) -> Option<Job> {
-        if let Some(pick) = self.queue.pop(0) {
-            return Some(self.picked(pick));
-        }
-        if let Some((nested, pick)) = self.nested.pick() {
-            return Some(Job::Nested(nested, pick));
-        }
-        for other in (lane + 1..self.lanes.len()).chain(0..lane) {
-            if let Some(slot) = self.lanes[other].ready.pop() {
-                return Some(Job::Root(Pick { slot, block: 0 }));
-            }
-        }
-        self.queue.pop(i32::MIN).map(|pick| self.picked(pick))
-    }
-
-    /// Keeps a lane that always has work of its own from starving the rest.
-    #[cold]
-    fn pick_elsewhere(&self, lane: usize, turn: u32) -> Option<Job> {
-        if turn.is_multiple_of(2 * LOOK_AROUND)
-            && let Some(pick) = self.queue.pop_oldest()
-        {
-            return Some(self.picked(pick));
-        }
-        if let Some(slot) = self.inbox.pop() {
-            return Some(Job::Root(Pick { slot, block: 0 }));
-        }
-        self.pick_rest(lane)
-    }
-
-    /// A gang that has begun to form calls the threads that it needs.
-    fn picked(&self, pick: Pick) -> Job {
-        if self.queue.top() == i32::MAX {
-            self.sleep.wake(self.queue.gang_needs());
-        }
-        Job::Root(pick)
     }
 
     /// Whether there is anything to run, in any queue. To be believed by a sleeper that has announced itself.
@@ -327,7 +270,7 @@ impl Shared {
     }
 
     /// The number of the lane for a thread outside that helps, if no other has it.
-    pub(crate) fn host_lane(&self) -> Option<(usize, MutexGuard<'_, ()>)> {
+    pub(crate) fn host_lane(&self) -> Option<(usize, MutexGuard<'_, Picker>)> {
         let guard = match self.host_lane.try_lock() {
             Ok(guard) => guard,
             Err(std::sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -394,16 +337,63 @@ impl RootState {
         what: &'static str,
         waits_for: impl FnOnce() -> String,
     ) -> Result<(), StreamError> {
-        let thread = std::thread::current().id();
+        let thread = thread::current().id();
         match self.guards.iter().any(|guard| guard.thread == thread) {
             true => Err(StreamError::WaitsForOwnGuard { what, waits_for: waits_for() }),
             false => Ok(()),
         }
     }
 
+    /// Notes that the calling thread sleeps until `task` goes on, unless that waits for a guard of a thread that in its
+    /// turn sleeps, directly or by way of others, for a guard of this one.
+    pub(crate) fn refuse_circle(
+        &mut self,
+        ring: &Ring,
+        task: TaskId,
+        what: &'static str,
+    ) -> Result<(), StreamError> {
+        let thread = thread::current().id();
+        self.stop_waiting();
+        self.waiting.push(Guard { task, thread });
+        if self.waiting.len() < 2 || self.guards.iter().all(|guard| guard.thread != thread) {
+            return Ok(());
+        }
+        // From thread to thread, along "waits for a guard of".
+        let (mut reached, mut left) = (vec![thread], vec![thread]);
+        while let Some(from) = left.pop() {
+            let Some(wait) = self.waiting.iter().find(|wait| wait.thread == from) else { continue };
+            let Some(slot) = self.book.find(wait.task) else { continue };
+            for holder in self.guards.iter().map(|guard| guard.thread) {
+                let known = reached.contains(&holder);
+                if (known && holder != thread)
+                    || !self.behind_guards_of(ring, holder)[slot as usize]
+                {
+                    continue;
+                }
+                if holder == thread {
+                    self.stop_waiting();
+                    let waits_for = format!("task {task}");
+                    return Err(StreamError::WaitsInCircle { what, waits_for });
+                }
+                reached.push(holder);
+                left.push(holder);
+            }
+        }
+        Ok(())
+    }
+
+    /// The calling thread no longer sleeps for what it noted.
+    pub(crate) fn stop_waiting(&mut self) {
+        let thread = thread::current().id();
+        self.waiting.retain(|wait| wait.thread != thread);
+    }
+
     /// The slots that cannot go on before this thread drops its guards: they and all that waits for them.
     pub(crate) fn behind_own_guards(&self, ring: &Ring) -> Vec<bool> {
-        let thread = std::thread::current().id();
+        self.behind_guards_of(ring, thread::current().id())
+    }
+
+    fn behind_guards_of(&self, ring: &Ring, thread: ThreadId) -> Vec<bool> {
         let mut behind = vec![false; ring.slots.len()];
         let own = self.guards.iter().filter(|guard| guard.thread == thread);
         let mut left: Vec<u32> = own.filter_map(|guard| self.book.find(guard.task)).collect();
@@ -415,10 +405,4 @@ impl RootState {
         }
         behind
     }
-}
-
-/// Locks, whether or not a thread panicked while it held the lock: nothing here is left half-done by a panic, which
-/// can come from user code only, and that runs without locks.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

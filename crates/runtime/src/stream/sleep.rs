@@ -4,9 +4,12 @@
 //! *searching*), and nobody is woken while somebody searches. Whoever stops searching because it found work looks
 //! once more, and wakes the next one if there is more. `README.md` has the argument why no work is left lying.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::Instant;
+
+use crossbeam_utils::CachePadded;
+
+use super::sync::{AtomicU32, Condvar, Mutex, MutexGuard, Ordering, lock};
 
 /// Where the threads of a stream sleep.
 #[derive(Debug, Default)]
@@ -16,10 +19,16 @@ pub(crate) struct Sleep {
     work: Condvar,
     /// Where those sleep who do not: a wake-up for work must not go to them.
     news: Condvar,
+    /// Threads that look for work. On a line of its own: it changes all the time, and who submits seldom asks.
+    searching: CachePadded<AtomicU32>,
+    sleepers: CachePadded<Sleepers>,
+}
+
+/// What is asked for at every task, and changes only when somebody falls asleep or wakes up.
+#[derive(Debug, Default)]
+struct Sleepers {
     /// Sleepers that no permit is meant for yet.
     idle: AtomicU32,
-    /// Threads that look for work.
-    searching: AtomicU32,
     /// Somebody sleeps until a slot, memory or edges come back.
     starving: AtomicU32,
     /// Somebody sleeps until everything, or a scope, has finished.
@@ -57,7 +66,7 @@ pub(crate) struct Ticket {
 
 impl Sleep {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// A thread begins to look for work.
@@ -75,7 +84,9 @@ impl Sleep {
     /// To be called after the work was put where a searcher looks, with a sequentially consistent store.
     #[inline]
     pub(crate) fn work_arrived(&self) {
-        if self.idle.load(Ordering::SeqCst) != 0 && self.searching.load(Ordering::SeqCst) == 0 {
+        if self.sleepers.idle.load(Ordering::SeqCst) != 0
+            && self.searching.load(Ordering::SeqCst) == 0
+        {
             self.wake(1);
         }
     }
@@ -84,8 +95,8 @@ impl Sleep {
     #[cold]
     pub(crate) fn wake(&self, count: u32) {
         let mut state = self.lock();
-        let count = count.min(self.idle.load(Ordering::Relaxed));
-        self.idle.fetch_sub(count, Ordering::SeqCst);
+        let count = count.min(self.sleepers.idle.load(Ordering::Relaxed));
+        self.sleepers.idle.fetch_sub(count, Ordering::SeqCst);
         state.permits += count;
         drop(state);
         for _ in 0..count {
@@ -104,20 +115,20 @@ impl Sleep {
     /// A task has finished and its slot can be taken back: tells those who wait for room.
     #[inline]
     pub(crate) fn room_made(&self) {
-        if self.starving.load(Ordering::SeqCst) != 0 {
-            self.starving.store(0, Ordering::SeqCst);
+        if self.sleepers.starving.load(Ordering::SeqCst) != 0 {
+            self.sleepers.starving.store(0, Ordering::SeqCst);
             self.alarm();
         }
     }
 
     /// The next slot that can be taken back wakes everybody. Who calls this looks once more before it sleeps.
     pub(crate) fn tell_of_room(&self) {
-        self.starving.store(1, Ordering::SeqCst);
+        self.sleepers.starving.store(1, Ordering::SeqCst);
     }
 
     /// A worker has run dry: tells those who wait for everything.
     pub(crate) fn ran_dry(&self) {
-        if self.waiting.load(Ordering::SeqCst) != 0 {
+        if self.sleepers.waiting.load(Ordering::SeqCst) != 0 {
             self.alarm();
         }
     }
@@ -128,12 +139,12 @@ impl Sleep {
     pub(crate) fn prepare(&self, want: Want, takes_work: bool) -> Ticket {
         let state = self.lock();
         match want {
-            Want::Room => self.starving.store(1, Ordering::SeqCst),
-            Want::Quiet => _ = self.waiting.fetch_add(1, Ordering::SeqCst),
+            Want::Room => self.sleepers.starving.store(1, Ordering::SeqCst),
+            Want::Quiet => _ = self.sleepers.waiting.fetch_add(1, Ordering::SeqCst),
             Want::Work | Want::Task => {}
         }
         if takes_work {
-            self.idle.fetch_add(1, Ordering::SeqCst);
+            self.sleepers.idle.fetch_add(1, Ordering::SeqCst);
         }
         Ticket { want, takes_work, alarms: state.alarms }
     }
@@ -158,7 +169,7 @@ impl Sleep {
     }
 
     /// Wake-ups that no sleeper has taken yet.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn permits(&self) -> u32 {
         self.lock().permits
     }
@@ -166,13 +177,13 @@ impl Sleep {
     /// Leaves the sleepers: by a permit where there is one, else by taking oneself off.
     fn leave(&self, state: &mut State, ticket: Ticket) {
         if ticket.want == Want::Quiet {
-            self.waiting.fetch_sub(1, Ordering::SeqCst);
+            self.sleepers.waiting.fetch_sub(1, Ordering::SeqCst);
         }
         if ticket.takes_work {
             if state.permits > 0 {
                 state.permits -= 1;
             } else {
-                self.idle.fetch_sub(1, Ordering::SeqCst);
+                self.sleepers.idle.fetch_sub(1, Ordering::SeqCst);
             }
         }
     }

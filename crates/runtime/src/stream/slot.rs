@@ -8,15 +8,14 @@
 //! 3. the holder of the submit lock again, once it has found the slot in a queue of finished ones.
 
 use std::cell::UnsafeCell;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use syncline_deps::TaskId;
 
-use super::failure::Record;
 use super::fanout::Fanout;
 use super::scope::ScopeState;
 use super::sync::{AtomicU32, AtomicU64, Ordering};
-use super::task::TaskSpec;
+use super::work::{Traits, Work};
 
 /// No predecessor has failed.
 const HEALTHY: u64 = u64::MAX;
@@ -25,6 +24,10 @@ const GRANTED: u32 = 0;
 const GIVEN_UP: u32 = 2;
 
 /// One place of the task ring.
+///
+/// What a task goes from one processor to another with lies in the first two cache lines, which are fetched as a pair:
+/// the counters, the name and the body. The arguments follow; only a body that looks at them moves those lines.
+#[repr(C, align(128))]
 pub(crate) struct Slot {
     /// Predecessors that have not finished, and one more while the task is being submitted.
     pending: AtomicU32,
@@ -32,19 +35,15 @@ pub(crate) struct Slot {
     pub(crate) fanout: Fanout,
     /// Blocks that have not finished.
     pub(crate) blocks_left: AtomicU32,
+    /// What is special about the task: [`Traits`].
+    traits: AtomicU32,
     /// The id of the oldest task whose failure this one inherits.
     poison: AtomicU64,
-    /// What the first block to fail said.
-    pub(crate) block_failure: Mutex<Option<Record>>,
     work: UnsafeCell<Work>,
 }
 
-/// The task in a slot.
-pub(crate) struct Work {
-    pub(crate) id: TaskId,
-    pub(crate) spec: TaskSpec,
-    pub(crate) scope: Option<Arc<ScopeState>>,
-}
+#[cfg(not(any(loom, shuttle)))]
+const _: () = assert!(size_of::<Slot>() == 3 * 128 && std::mem::offset_of!(Slot, work) == 24);
 
 // SAFETY: the module's documentation says who may touch `work` when; all other members are `Sync`.
 unsafe impl Sync for Slot {}
@@ -57,13 +56,9 @@ impl Slot {
             pending: AtomicU32::new(0),
             fanout: Fanout::new_closed(),
             blocks_left: AtomicU32::new(0),
+            traits: AtomicU32::new(0),
             poison: AtomicU64::new(HEALTHY),
-            block_failure: Mutex::new(None),
-            work: UnsafeCell::new(Work {
-                id: TaskId::new(0, 0),
-                spec: TaskSpec::empty(),
-                scope: None,
-            }),
+            work: UnsafeCell::new(Work::new()),
         }
     }
 
@@ -86,6 +81,29 @@ impl Slot {
     pub(crate) unsafe fn work(&self) -> &Work {
         // SAFETY: the caller's promise.
         unsafe { &*self.work.get() }
+    }
+
+    /// What is special about the task.
+    #[inline]
+    pub(crate) fn traits(&self) -> Traits {
+        // Relaxed: written before the slot's number was published.
+        Traits::from_bits(self.traits.load(Ordering::Relaxed))
+    }
+
+    /// Says what is special about the task that was written. Only the holder of the submit lock.
+    #[inline]
+    pub(crate) fn set_traits(&self, traits: Traits) {
+        self.traits.store(traits.bits(), Ordering::Relaxed);
+    }
+
+    /// The scope of a task that belongs to one, taken from it. Only the owner.
+    ///
+    /// # Safety
+    /// As for [`Slot::work_mut`].
+    #[inline]
+    pub(crate) unsafe fn take_scope(&self) -> Option<Arc<ScopeState>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.work_mut() }.scope.take()
     }
 
     /// Prepares a free slot for a task with `predecessors`. Only the holder of the submit lock.

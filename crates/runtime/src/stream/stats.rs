@@ -1,9 +1,9 @@
 //! What a stream has done and holds.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::shared::{Shared, lock};
+use super::shared::Shared;
+use super::sync::{AtomicU64, Ordering, lock};
 
 /// What a [`Stream`](super::Stream) has done and holds, at one moment while it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

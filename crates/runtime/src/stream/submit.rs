@@ -1,7 +1,6 @@
 //! The way of a task into the ring.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Instant;
 
 use syncline_deps::{Access, DepInputs, EdgeFlags, Region, ScopeKind, SubmitError, TaskId};
@@ -15,17 +14,18 @@ use super::scope::ScopeState;
 use super::shared::{RootState, Shared, Via, lock};
 use super::sleep::Want;
 use super::stats::Resource;
+use super::sync::{MutexGuard, Ordering};
 use super::task::{FRESH, TaskSpec};
 use super::{StreamBuffer, StreamError, TaskHandle};
 
 /// Submissions between two looks at what has finished, while there is room.
-const LOOK_EVERY: u64 = 16;
+const LOOK_EVERY: u64 = 32;
 
 impl Shared {
     /// Refuses what only the outside may do.
     #[inline]
     pub(crate) fn refuse_inside_task(&self, what: &'static str) -> Result<(), StreamError> {
-        if run::inside() != self.stream_id {
+        if !run::is_inside(self.stream_id) {
             return Ok(());
         }
         let way_out = "use the task's own context (`Task::parent`), or an explicit dependency";
@@ -36,7 +36,7 @@ impl Shared {
     #[inline]
     pub(crate) fn submit(
         self: &Arc<Self>,
-        spec: TaskSpec,
+        spec: Box<TaskSpec>,
         scope: Option<&Arc<ScopeState>>,
     ) -> Result<TaskHandle, StreamError> {
         self.refuse_inside_task("a task is submitted")?;
@@ -46,7 +46,7 @@ impl Shared {
     /// Submits a task that stands for a host access: its id and slot.
     pub(crate) fn submit_host(
         self: &Arc<Self>,
-        spec: TaskSpec,
+        spec: Box<TaskSpec>,
     ) -> Result<(TaskId, u32), StreamError> {
         self.refuse_inside_task("a buffer is opened")?;
         self.submit_entered(spec, None).map(|entered| (entered.handle.id(), entered.slot))
@@ -55,7 +55,7 @@ impl Shared {
     #[inline]
     fn submit_entered(
         self: &Arc<Self>,
-        mut spec: TaskSpec,
+        mut spec: Box<TaskSpec>,
         scope: Option<&Arc<ScopeState>>,
     ) -> Result<Entered, StreamError> {
         self.check(&spec)?;
@@ -130,8 +130,8 @@ impl Shared {
     /// The resource that a task would have to wait for.
     #[inline]
     fn lacking(&self, state: &mut RootState, need: Need) -> Option<Resource> {
-        let turn = self.submitted.load(Ordering::Relaxed);
-        if turn.is_multiple_of(LOOK_EVERY) {
+        state.turn += 1;
+        if state.turn.is_multiple_of(LOOK_EVERY) {
             self.take_back(state);
         }
         let lacking = self.lacking_now(state, need)?;
@@ -169,10 +169,11 @@ impl Shared {
         let _blocked = self.counters.blocked_on(resource, started);
         loop {
             drop(state);
-            self.wait_until(Want::Room, None, |state| {
+            self.wait_until(Want::Room, None, |state, sleepy| {
                 self.take_back(state);
                 match self.lacking_now(state, need) {
                     None => Ok(true),
+                    Some(_) if !sleepy => Ok(false),
                     Some(lacking) => self.refuse_stuck(state, spec, lacking, need).map(|()| false),
                 }
             })?;
@@ -224,9 +225,8 @@ impl Shared {
         Err(StreamError::Exhausted { task, resource, setting, size, in_use, need, holder, way_out })
     }
 
-    /// Puts a task into the ring, in which there is room for it, and leaves in `spec` the description that was in its
-    /// slot before. After an error it is as if the task had never come, and `spec` is the caller's to drop without the
-    /// lock: what a body holds may do anything then.
+    /// Puts a task into the ring, in which there is room for it. After an error it is as if the task had never come,
+    /// and `spec` is the caller's to drop without the lock: what a body holds may do anything then.
     #[inline]
     fn enter(
         self: &Arc<Self>,
@@ -246,19 +246,20 @@ impl Shared {
             state.heap.hold(place.buffer);
         }
         let number = state.book.next_slot();
-        let (blocks, accesses) = (spec.blocks, spec.args.len() as u32);
-        // SAFETY: the slot is free and this thread holds the submit lock.
-        let work = unsafe { self.ring.slots[number as usize].work_mut() };
-        work.id = task;
+        let slot = &self.ring.slots[number as usize];
         if let Some(scope) = scope {
             scope.task_entered();
-            work.scope = Some(scope.clone());
         }
-        std::mem::swap(&mut work.spec, spec);
-        // Before the task can end, so that there are never more that ended than that were submitted.
-        self.submitted.store(self.submitted.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
-        let ready =
-            state.book.enter(&self.ring, task, accesses, blocks, |pred| self.origin_of(pred));
+        // SAFETY: the slot is free and this thread holds the submit lock.
+        slot.set_traits(unsafe { slot.work_mut() }.fill(task, spec, scope));
+        // Before the task can end, so that there are never more that ended than that were submitted. Release is
+        // enough: who compares the two holds the submit lock, too.
+        self.submitted.store(self.submitted.load(Ordering::Relaxed) + 1, Ordering::Release);
+        let (blocks, accesses) = (spec.blocks, spec.args.len() as u32);
+        let buffers = spec.places.iter().map(|place| place.buffer);
+        let ready = state
+            .book
+            .enter(&self.ring, task, accesses, buffers, blocks, |pred| self.origin_of(pred));
         if ready {
             self.enqueue(number, Via::Submit);
         }

@@ -1,9 +1,30 @@
-//! The primitives that the lock-free parts are made of, replaceable by those of a model checker.
+//! The primitives that a stream is made of, replaceable by those of a model checker.
 //!
-//! With `--cfg loom` the atomics come from `loom`, so that `fanout.rs` and `index_ring.rs` are explored over all
-//! interleavings. Everything else uses the standard library directly.
+//! With `--cfg loom` the atomics of slots and queues come from `loom`, so that `fanout.rs` and `index_ring.rs` are explored
+//! over all interleavings. With `--cfg shuttle` everything that threads meet at comes from `shuttle`, so that whole
+//! streams run over random ones.
+
+pub(crate) use std::sync::atomic::Ordering;
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-#[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64};
+#[cfg(shuttle)]
+pub(crate) use shuttle::{
+    sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize},
+    sync::{Condvar, Mutex, MutexGuard},
+    thread, thread_local,
+};
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64};
+#[cfg(not(shuttle))]
+pub(crate) use std::{
+    sync::atomic::{AtomicBool, AtomicI32, AtomicUsize},
+    sync::{Condvar, Mutex, MutexGuard},
+    thread, thread_local,
+};
+
+/// Locks, whether or not a thread panicked while it held the lock: nothing here is left half-done by a panic, which
+/// can come from user code only, and that runs without locks.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,6 +1,6 @@
 //! Tasks as the caller describes them.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::cell::RefCell;
 
 use syncline_deps::{Access, Arg, BufferId, TaskId, View};
@@ -30,10 +30,11 @@ use super::{StreamBuffer, TaskHandle};
 /// ```
 #[must_use = "a task does nothing until it is submitted"]
 pub struct Task {
-    pub(crate) spec: TaskSpec,
+    /// Behind a pointer, so that building a task moves one word however often it is passed on.
+    pub(crate) spec: Box<TaskSpec>,
 }
 
-/// A task's description, which moves into a slot as it is.
+/// A task's description. What the task has to keep moves into its slot; the rest is used again for the next one.
 pub(crate) struct TaskSpec {
     pub(crate) name: Cow<'static, str>,
     pub(crate) args: Vec<Arg>,
@@ -67,7 +68,8 @@ pub(crate) const FRESH: u32 = u32::MAX;
 
 thread_local! {
     /// Descriptions of earlier tasks, for their vectors: a task costs no allocation once a thread is warm.
-    static SPENT: RefCell<Vec<TaskSpec>> = const { RefCell::new(Vec::new()) };
+    #[allow(clippy::vec_box, reason = "they come and go as boxes: taking one out moves one word")]
+    static SPENT: RefCell<Vec<Box<TaskSpec>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Spent descriptions that a thread keeps.
@@ -91,20 +93,26 @@ impl TaskSpec {
         }
     }
 
-    pub(crate) fn reused(name: Cow<'static, str>) -> Self {
+    #[inline]
+    pub(crate) fn reused(name: Cow<'static, str>) -> Box<Self> {
         let spent = SPENT.try_with(|spent| spent.borrow_mut().pop()).ok().flatten();
-        let mut spec = spent.unwrap_or_else(Self::empty);
+        let mut spec = spent.unwrap_or_else(|| Box::new(Self::empty()));
         spec.name = name;
         spec
     }
 
+    #[inline]
+    pub(crate) fn take_name(&mut self) -> Cow<'static, str> {
+        std::mem::replace(&mut self.name, Cow::Borrowed(""))
+    }
+
     /// Keeps the vectors for another task of this thread.
     #[inline]
-    pub(crate) fn recycle(mut self) {
+    pub(crate) fn recycle(mut self: Box<Self>) {
         self.args.clear();
         self.places.clear();
         self.deps.clear();
-        self.body = Body::Empty;
+        self.body.set(Body::Empty);
         (self.priority, self.blocks, self.gang, self.host) = (0, 1, false, false);
         (self.exclusive, self.outputs, self.stream) = (false, 0, 0);
         let _ = SPENT.try_with(|spent| {
@@ -115,12 +123,7 @@ impl TaskSpec {
         });
     }
 
-    /// Whether the task goes through the lanes' own queues.
     #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
-        self.priority == 0 && self.blocks == 1
-    }
-
     fn belongs_to(&mut self, stream: u64) {
         if self.stream != stream {
             self.stream = if self.stream == 0 { stream } else { u64::MAX };
@@ -137,28 +140,28 @@ impl Task {
 
     /// `buffer` is read through `view`.
     #[inline]
-    pub fn input(self, buffer: &StreamBuffer, view: View) -> Self {
+    pub fn input(self, buffer: &StreamBuffer, view: impl Borrow<View>) -> Self {
         self.arg(Access::Input, buffer, view)
     }
 
     /// `buffer` is read and written through `view`.
     #[inline]
-    pub fn inout(self, buffer: &StreamBuffer, view: View) -> Self {
+    pub fn inout(self, buffer: &StreamBuffer, view: impl Borrow<View>) -> Self {
         self.arg(Access::InOut, buffer, view)
     }
 
     /// `buffer` is written through `view`.
     #[inline]
-    pub fn output_existing(self, buffer: &StreamBuffer, view: View) -> Self {
+    pub fn output_existing(self, buffer: &StreamBuffer, view: impl Borrow<View>) -> Self {
         self.arg(Access::OutputExisting, buffer, view)
     }
 
     /// A fresh buffer, just large enough for `view`, is written through it. The runtime allocates it at submission;
     /// [`TaskHandle::output`] has it. Its first contents are unspecified.
     #[inline]
-    pub fn output(mut self, view: View) -> Self {
+    pub fn output(mut self, view: impl Borrow<View>) -> Self {
         self.spec.outputs += 1;
-        self.spec.args.push(Arg::new(Access::Output, BufferId::default(), view));
+        self.spec.args.push(Arg::new(Access::Output, BufferId::default(), *view.borrow()));
         self.spec.places.push(Place { buffer: FRESH, base: std::ptr::null_mut() });
         self
     }
@@ -166,11 +169,11 @@ impl Task {
     /// `buffer` is used through `view` in the way of `access`; an `Output` of a buffer that exists is taken as
     /// [`Access::OutputExisting`].
     #[inline]
-    pub fn arg(mut self, access: Access, buffer: &StreamBuffer, view: View) -> Self {
+    pub fn arg(mut self, access: Access, buffer: &StreamBuffer, view: impl Borrow<View>) -> Self {
         let access = if access == Access::Output { Access::OutputExisting } else { access };
         self.spec.exclusive |= access.is_grouped();
         self.spec.belongs_to(buffer.stream_id());
-        self.spec.args.push(Arg::new(access, buffer.id(), view));
+        self.spec.args.push(Arg::new(access, buffer.id(), *view.borrow()));
         self.spec.places.push(Place { buffer: buffer.index(), base: std::ptr::null_mut() });
         self
     }
@@ -196,7 +199,8 @@ impl Task {
         mut self,
         body: impl FnOnce(&mut KernelArgs<'_>) -> O + Send + 'static,
     ) -> Self {
-        (self.spec.body, self.spec.blocks) = (Body::Once(InlineFn::new(body)), 1);
+        self.spec.body.set(Body::Once(InlineFn::new(body)));
+        self.spec.blocks = 1;
         self
     }
 
@@ -247,7 +251,7 @@ impl Task {
             _ => Vec::new(),
         };
         let first = parts.last().map_or(0, |part| part.first + part.count);
-        let body = Some(InlineFn::new(body)).into();
+        let body = super::sync::Mutex::new(Some(InlineFn::new(body)));
         parts.push(Part { first, count: self.spec.args.len() - first, body });
         self.spec.blocks = parts.len() as u32;
         self.spec.body = Body::Parts(parts);

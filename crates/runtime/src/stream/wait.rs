@@ -1,7 +1,6 @@
 //! Waiting for the stream: for room, for a task, for all of them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use syncline_deps::TaskId;
@@ -10,21 +9,24 @@ use super::StreamError;
 use super::failure::Outcome;
 use super::shared::{RootState, Shared, lock};
 use super::sleep::Want;
+use super::sync::Ordering;
+use super::worker::Looks;
 
 impl Shared {
     /// Runs ready tasks, then sleeps, until `check` is true; `false` where `deadline` came first.
     ///
-    /// `check` is called under the submit lock. An error of it ends the wait: it is how a wait that can never end is
-    /// refused.
+    /// `check` is called under the submit lock, and told whether the thread falls asleep unless it is true: then it has
+    /// to see to being woken. An error of it ends the wait: it is how a wait that can never end is refused.
     pub(crate) fn wait_until(
         self: &Arc<Self>,
         want: Want,
         deadline: Option<Instant>,
-        mut check: impl FnMut(&mut RootState) -> Result<bool, StreamError>,
+        mut check: impl FnMut(&mut RootState, bool) -> Result<bool, StreamError>,
     ) -> Result<bool, StreamError> {
         let mut announced = false;
+        let mut looks = Looks::new(self);
         let result = loop {
-            match check(&mut self.lock()) {
+            match check(&mut self.lock(), false) {
                 Ok(false) => {}
                 ended => break ended,
             }
@@ -33,12 +35,16 @@ impl Shared {
             }
             let helped = self.help();
             if helped.is_some_and(|count| count > 0) {
+                looks = Looks::new(self);
+                continue;
+            }
+            if looks.next().is_some() {
                 continue;
             }
             let takes_work = helped.is_some();
             let ticket = self.sleep.prepare(want, takes_work);
             announced = true;
-            match check(&mut self.lock()) {
+            match check(&mut self.lock(), true) {
                 Ok(false) => {}
                 ended => {
                     self.sleep.cancel(ticket);
@@ -50,6 +56,7 @@ impl Shared {
             } else {
                 self.sleep.commit(ticket, deadline);
             }
+            looks = Looks::new(self);
         };
         // A wake-up for work may have come to this thread, which leaves: pass it on.
         if announced && self.has_work() {
@@ -66,7 +73,8 @@ impl Shared {
     ) -> Result<(), StreamError> {
         self.refuse_inside_task("a task is awaited")?;
         let deadline = within.and_then(|within| Instant::now().checked_add(within));
-        let ended = self.wait_until(Want::Task, deadline, |state| {
+        let mut announced = false;
+        let ended = self.wait_until(Want::Task, deadline, |state, sleepy| {
             let Some(slot) = state.book.find(task) else { return Ok(true) };
             if !self.ring.slots[slot as usize].fanout.ask() {
                 return Ok(true);
@@ -78,9 +86,16 @@ impl Shared {
                     waits_for: format!("task {task}"),
                 });
             }
+            if sleepy && deadline.is_none() {
+                announced = true;
+                state.refuse_circle(&self.ring, task, "waiting for a task")?;
+            }
             Ok(false)
-        })?;
-        if !ended {
+        });
+        if announced {
+            self.lock().stop_waiting();
+        }
+        if !ended? {
             let (what, waited) = (format!("task {task}"), within.unwrap_or_default());
             return Err(StreamError::TimedOut { what, waited });
         }
@@ -98,8 +113,12 @@ impl Shared {
         self: &Arc<Self>,
         deadline: Option<Instant>,
     ) -> Result<bool, StreamError> {
-        let end = self.lock().book.submitter.next_task();
-        self.wait_until(Want::Quiet, deadline, |state| {
+        let state = self.lock();
+        let end = state.book.submitter.next_task();
+        // The oldest that may not have ended: it moves on, so that all looks together see each task once.
+        let mut oldest = state.book.live().map(|(task, _)| task).min().unwrap_or(end);
+        drop(state);
+        self.wait_until(Want::Quiet, deadline, |state, sleepy| {
             // In this order: what ends is counted after it was submitted.
             let ended = self.ended();
             if ended == self.submitted.load(Ordering::SeqCst) {
@@ -108,6 +127,12 @@ impl Shared {
             }
             state.refuse_own_guards("waiting for everything", || "all tasks".into())?;
             self.take_back(state);
+            while oldest < end && state.book.find(oldest).is_none() {
+                oldest = oldest.next();
+            }
+            if oldest == end || !sleepy {
+                return Ok(oldest == end);
+            }
             // Others may go on submitting, so that the workers never run dry: the youngest task tells when it ends.
             while let Some((task, slot)) = state.book.live().filter(|(task, _)| *task < end).max() {
                 if self.ring.slots[slot as usize].fanout.ask() {
@@ -143,10 +168,11 @@ impl Shared {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use crate::stream::StreamOptions;
+    use crate::stream::pick::Picker;
     use crate::stream::ready::Ready;
     use crate::stream::shared::Job;
     use crate::stream::task::{Task, TaskSpec};
@@ -160,7 +186,7 @@ mod tests {
     fn a_waiter_hears_of_a_task_that_was_closed_before_it_could_be_asked() {
         let shared = shared();
         shared.submit(TaskSpec::reused("closing".into()), None).expect("room");
-        let Some(Job::Root(pick)) = shared.pick(0, &mut 0, &mut Vec::new()) else {
+        let Some(Job::Root(pick)) = shared.pick(0, &mut Picker::default()) else {
             panic!("it is ready");
         };
         // Its finisher has closed it, and is stopped before it gives the slot back.
@@ -199,15 +225,13 @@ mod tests {
     fn a_waiter_that_need_not_sleep_passes_a_wake_up_on() {
         let shared = shared();
         let worker = shared.sleep.prepare(Want::Work, true);
-        let mut looks = 0;
-        let ended = shared.wait_until(Want::Task, None, |_| {
-            looks += 1;
-            if looks == 2 {
+        let ended = shared.wait_until(Want::Task, None, |_, sleepy| {
+            if sleepy {
                 // Between the waiter's announcement and its last look work arrives, and the end of its wait.
                 shared.queue.push(Ready { slot: 0, priority: 0, blocks: 1, gang: false });
                 shared.sleep.work_arrived();
             }
-            Ok(looks == 2)
+            Ok(sleepy)
         });
         assert!(matches!(ended, Ok(true)), "{ended:?}");
         assert_eq!(shared.sleep.permits(), 1, "the worker sleeps on");

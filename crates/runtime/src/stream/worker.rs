@@ -1,34 +1,53 @@
 //! Threads that run tasks: the workers, and whoever helps them.
 
 use std::sync::Arc;
+use std::time::Duration;
+#[cfg(not(shuttle))]
+use std::time::Instant;
 
+use super::pick::{FEW, Picker};
 use super::run;
 use super::shared::Shared;
 use super::sleep::Want;
+use super::sync::{Ordering, thread};
 
-/// Looks before a worker sleeps, each a little later than the one before.
-const LOOKS: u32 = 40;
-/// Pauses between two looks, at most: about a microsecond, so that the submitter's cache lines are left alone.
-const PAUSES_MAX: u32 = 64;
+/// Looks before a thread sleeps.
+const LOOKS: u32 = if cfg!(shuttle) { 2 } else { 40 };
+/// The same where threads outnumber processors.
+const LOOKS_CROWDED: u32 = 4;
+/// The first pause between two looks: a cache line that one processor writes and another reads travels for a fraction of it.
+const LOOK_FIRST: Duration = Duration::from_nanos(700);
+/// The longest pause between two looks.
+const LOOK_LAST: Duration = Duration::from_micros(3);
+/// Looks at what a busy submitter prepares, before it is taken.
+const LINGER_LOOKS: u32 = 5;
 /// Tasks that a helper runs before it looks again at what it waits for.
 const HELP_BURST: usize = 16;
 
 /// Runs tasks on `lane` until the stream stops.
 pub(crate) fn work(shared: &Arc<Shared>, lane: usize) {
     run::enter(shared.stream_id);
-    let (mut turn, mut batch) = (0, Vec::new());
-    let mut searched = false;
+    let mut picker = Picker::default();
+    let mut searched = true;
+    let patient = !shared.counters.is_crowded();
+    // Relaxed: only for those who want to know how many are running.
+    let running = &shared.lanes[lane].running;
     loop {
-        match shared.pick(lane, &mut turn, &mut batch) {
+        match shared.pick(lane, &mut picker) {
             Some(job) => {
-                if std::mem::take(&mut searched) && shared.has_work() {
-                    shared.sleep.work_arrived();
+                if std::mem::take(&mut searched) {
+                    picker.patient = patient;
+                    running.store(true, Ordering::Relaxed);
+                    if shared.has_work() {
+                        shared.sleep.work_arrived();
+                    }
                 }
                 shared.run(lane, job);
             }
-            None if shared.is_stopping() => return,
+            None if shared.is_stopping() && !shared.has_work() => return,
             None => {
-                searched = true;
+                (searched, picker.patient) = (true, false);
+                running.store(false, Ordering::Relaxed);
                 if !search(shared) {
                     sleep(shared);
                 }
@@ -40,21 +59,76 @@ pub(crate) fn work(shared: &Arc<Shared>, lane: usize) {
 /// Looks for work for a while; whether there is some.
 fn search(shared: &Shared) -> bool {
     shared.sleep.start_searching();
-    let crowded = shared.counters.is_crowded();
-    let looks = if crowded { 4 } else { LOOKS };
-    let mut pauses = 1;
-    let found = (0..looks).any(|_| {
-        if crowded {
-            // Spinning would keep off the very thread that has to bring the work.
-            std::thread::yield_now();
-        } else {
-            (0..pauses).for_each(|_| std::hint::spin_loop());
-            pauses = (pauses * 2).min(PAUSES_MAX);
-        }
-        shared.has_work() || shared.is_stopping()
-    });
+    let found = Looks::new(shared).any(|()| shared.has_work() || shared.is_stopping());
     shared.sleep.stop_searching();
+    if found {
+        linger(shared);
+    }
     found
+}
+
+/// Gives a submitter that is busy the time to prepare several tasks, which then come over in one go: taking each at once
+/// would move the same cache lines to and fro for every task.
+fn linger(shared: &Shared) {
+    if shared.counters.is_crowded() {
+        return;
+    }
+    let mut before = 0;
+    for _ in 0..LINGER_LOOKS {
+        let waiting = shared.inbox.len();
+        if waiting >= FEW || waiting == before {
+            return;
+        }
+        before = waiting;
+        pause(LOOK_FIRST);
+    }
+}
+
+/// Leaves the processor, and the cache lines of others, alone for a moment.
+#[cfg(not(shuttle))]
+fn pause(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        (0..8).for_each(|_| std::hint::spin_loop());
+    }
+}
+
+/// There is no time in a model: others go first.
+#[cfg(shuttle)]
+fn pause(_time: Duration) {
+    thread::yield_now();
+}
+
+/// The looks of a thread that waits and does not sleep yet, with pauses between them.
+pub(crate) struct Looks {
+    left: u32,
+    pause: Option<Duration>,
+}
+
+impl Looks {
+    pub(crate) fn new(shared: &Shared) -> Self {
+        match shared.counters.is_crowded() {
+            // Spinning would keep off the very thread that has to bring the work.
+            true => Self { left: LOOKS_CROWDED, pause: None },
+            false => Self { left: LOOKS, pause: Some(LOOK_FIRST) },
+        }
+    }
+}
+
+impl Iterator for Looks {
+    type Item = ();
+
+    fn next(&mut self) -> Option<()> {
+        self.left = self.left.checked_sub(1)?;
+        match &mut self.pause {
+            None => thread::yield_now(),
+            Some(time) => {
+                pause(*time);
+                *time = (2 * *time).min(LOOK_LAST);
+            }
+        }
+        Some(())
+    }
 }
 
 fn sleep(shared: &Shared) {
@@ -73,21 +147,23 @@ impl Shared {
         if !self.options.help {
             return None;
         }
-        let (lane, _guard) = self.host_lane()?;
-        let before = run::enter(self.stream_id);
-        let (mut turn, mut batch, mut count) = (0, Vec::new(), 0);
+        let (lane, mut picker) = self.host_lane()?;
+        run::enter(self.stream_id);
+        let mut count = 0;
         while count < HELP_BURST
-            && let Some(job) = self.pick(lane, &mut turn, &mut batch)
+            && let Some(job) = self.pick(lane, &mut picker)
         {
+            self.lanes[lane].running.store(true, Ordering::Relaxed);
             self.run(lane, job);
             count += 1;
         }
+        self.lanes[lane].running.store(false, Ordering::Relaxed);
         // What is left in this lane's queue is for others: whoever put it there took it for this thread's next.
         if self.lanes[lane].ready.len() > 0 {
             self.sleep.work_arrived();
         }
-        run::enter(before);
-        self.counters.helped.fetch_add(count as u64, std::sync::atomic::Ordering::Relaxed);
+        run::leave();
+        self.counters.helped.fetch_add(count as u64, Ordering::Relaxed);
         Some(count)
     }
 }

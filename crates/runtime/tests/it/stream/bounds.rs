@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use syncline_deps::{Dtype, SubmitError, View};
 use syncline_runtime::stream::{Stream, StreamError, StreamOptions, Task};
 
-use super::{LONG, ends, read, stream, words};
+use super::{LONG, ends, ends_within, read, stream, words};
 
 #[test]
 fn a_ring_of_four_takes_any_number_of_tasks_of_one_scope() {
@@ -210,27 +210,28 @@ fn a_submission_that_is_refused_leaves_nothing_behind() {
 }
 
 #[test]
-fn three_hundred_thousand_tasks_in_constant_memory() {
-    ends(|| {
+fn ten_million_tasks_in_constant_memory() {
+    const TASKS: u64 = 10_000_000;
+    ends_within(9 * LONG, || {
         let options =
             StreamOptions { ring_tasks: 256, heap_bytes: 4096, workers: 1, ..Default::default() };
         let stream = Stream::new(options).expect("valid options");
         let buffers: Vec<_> = (0..8).map(|_| stream.buffer(8).expect("small")).collect();
         let total = Arc::new(AtomicU64::new(0));
         let mut live_after_warm_up = 0;
-        for round in 0..300_000u64 {
+        for round in 0..TASKS {
             let total = total.clone();
             let task = Task::new("tiny").inout(&buffers[round as usize % 8], words(1));
             let task = if round % 64 == 0 { task.output(words(8)) } else { task };
             stream
                 .submit(task.body(move |_| _ = total.fetch_add(1, Ordering::Relaxed)))
                 .expect("bounded");
-            if round == 100_000 {
+            if round == TASKS / 10 {
                 live_after_warm_up = crate::ALLOCATOR.bytes_live();
             }
         }
         stream.wait_all_within(LONG).expect("nothing fails");
-        assert_eq!(total.load(Ordering::Relaxed), 300_000);
+        assert_eq!(total.load(Ordering::Relaxed), TASKS);
         let stats = stream.stats();
         assert!(stats.ring_tasks.high <= 256 && stats.heap_bytes.high <= 4096, "{stats:?}");
         // Other tests of this binary allocate at the same time; a leak of one byte a task would show nevertheless.

@@ -146,3 +146,76 @@ fn statistics_add_up() {
         assert!((1..=8).contains(&stats.ring_tasks.high), "{stats:?}");
     });
 }
+
+#[test]
+fn of_two_threads_that_wait_for_each_others_guards_one_is_told() {
+    ends(|| {
+        let stream = stream(16, 1);
+        let (first, second) = (stream.buffer(8).expect("small"), stream.buffer(8).expect("small"));
+        let both = std::sync::Barrier::new(2);
+        let open = |mine, theirs| {
+            let guard = stream.write(mine).expect("nothing holds it");
+            both.wait();
+            let opened = stream.write(theirs).map(drop);
+            drop(guard);
+            opened
+        };
+        let outcomes = std::thread::scope(|threads| {
+            let one = threads.spawn(|| open(&first, &second));
+            let other = threads.spawn(|| open(&second, &first));
+            [one, other].map(|thread| thread.join().expect("no panic"))
+        });
+        let told = outcomes.iter().filter(|outcome| match outcome {
+            Err(StreamError::WaitsInCircle { .. }) => true,
+            Err(error) => panic!("{error}"),
+            Ok(()) => false,
+        });
+        assert_eq!(told.count(), 1, "{outcomes:?}");
+        stream.wait_all_within(LONG).expect("nothing is left");
+    });
+}
+
+#[test]
+fn a_forgotten_guard_does_not_hold_up_the_drop() {
+    ends(|| {
+        let stream = stream(16, 1);
+        let buffer = stream.buffer(8).expect("small");
+        std::mem::forget(stream.read(&buffer).expect("nothing holds it"));
+        stream.submit(Task::new("behind").inout(&buffer, words(1)).body(|_| ())).expect("room");
+        drop(stream);
+    });
+}
+
+#[test]
+fn waiting_for_an_outer_stream_from_a_task_that_its_task_helps_with_is_refused() {
+    ends(|| {
+        let (outer, inner) = (Arc::new(stream(16, 1)), Arc::new(stream(16, 1)));
+        let (open, started) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        // The inner stream's own worker is busy, so that the waiting task helps.
+        let (gate, has_started) = (open.clone(), started.clone());
+        let busy = Task::new("busy").body(move |_| {
+            has_started.store(true, Ordering::Release);
+            while !gate.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+        });
+        inner.submit(busy).expect("room");
+        while !started.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        let (outside, below) = (outer.clone(), inner.clone());
+        let waits = Task::new("waits").body(move |_| {
+            let back = Task::new("waits back").body(move |_| outside.wait_all().map_err(in_words));
+            let back = below.submit(back).map_err(in_words)?;
+            below.wait(&back).map_err(in_words)
+        });
+        let task = outer.submit(waits).expect("room");
+        let error = outer.wait_within(&task, LONG).expect_err("it would wait for itself");
+        open.store(true, Ordering::Release);
+        assert!(error.to_string().contains("from inside a task"), "{error}");
+    });
+}
+
+fn in_words(error: StreamError) -> String {
+    error.to_string()
+}

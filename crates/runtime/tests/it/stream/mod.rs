@@ -41,6 +41,11 @@ fn read(stream: &Stream, buffer: &StreamBuffer) -> Vec<u64> {
 
 /// Runs `test` on a thread of its own and fails when it does not end: submissions wait without a deadline.
 fn ends(test: impl FnOnce() + Send + 'static) {
+    ends_within(2 * LONG, test);
+}
+
+/// As [`ends`], for a test that takes longer.
+fn ends_within(limit: Duration, test: impl FnOnce() + Send + 'static) {
     let (done, ended) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(test));
@@ -49,7 +54,7 @@ fn ends(test: impl FnOnce() + Send + 'static) {
             std::panic::resume_unwind(panic);
         }
     });
-    assert!(ended.recv_timeout(2 * LONG).is_ok(), "the test hangs");
+    assert!(ended.recv_timeout(limit).is_ok(), "the test hangs");
     if let Err(panic) = thread.join() {
         std::panic::resume_unwind(panic);
     }

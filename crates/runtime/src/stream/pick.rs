@@ -1,0 +1,136 @@
+//! What a thread runs next.
+//!
+//! By priority, then in the order in which tasks became ready, as far as a thread can see: its own queue, what was
+//! submitted lately, the shared queue, tasks inside tasks, and last the queues of others. Every so often it looks at
+//! the others first, so that nothing starves.
+
+use super::prefetch::prefetch;
+use super::ready::Pick;
+use super::shared::{Job, Shared};
+
+/// How often a lane looks at the queues of others before its own.
+const LOOK_AROUND: u32 = 32;
+/// Tasks that a lane takes from the submitter at once.
+const BATCH: usize = 32;
+/// Fewer submitted tasks than this are not worth the cache lines that come over with them, while there may soon be more.
+pub(crate) const FEW: usize = 32;
+
+/// What a thread remembers from one pick to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Picker {
+    turn: u32,
+    batch: Vec<u32>,
+    /// Leave what was submitted lately alone until it is a few, or a pause has shown that it will not be more.
+    pub(crate) patient: bool,
+    /// For each lane in whose queue one task was seen last, how many had been taken from it by then.
+    seen: Vec<Option<u64>>,
+}
+
+impl Shared {
+    /// What the thread of `lane` should run next.
+    #[inline]
+    pub(crate) fn pick(&self, lane: usize, picker: &mut Picker) -> Option<Job> {
+        picker.turn = picker.turn.wrapping_add(1);
+        if picker.turn.is_multiple_of(LOOK_AROUND)
+            && let Some(job) = self.pick_elsewhere(lane, picker)
+        {
+            return Some(job);
+        }
+        if self.queue.top() > 0
+            && let Some(pick) = self.queue.pop(1)
+        {
+            return Some(self.picked(pick));
+        }
+        let own = &self.lanes[lane].ready;
+        if let Some(slot) = own.pop() {
+            return Some(Job::Root(Pick { slot, block: 0 }));
+        }
+        self.pick_inbox(lane, picker).or_else(|| self.pick_rest(lane, picker))
+    }
+
+    /// A share of what was submitted lately: one to run, the others to the lane's own queue.
+    fn pick_inbox(&self, lane: usize, picker: &mut Picker) -> Option<Job> {
+        let waiting = self.inbox.len();
+        // Only where nothing else could come first in their place.
+        let alone = || self.queue.len() == 0 && self.nested.ready() == 0;
+        if waiting == 0 || (picker.patient && waiting < FEW && alone()) {
+            return None;
+        }
+        let batch = &mut picker.batch;
+        batch.clear();
+        self.inbox.pop_into(waiting.div_ceil(self.options.workers).min(BATCH), batch);
+        for &slot in batch.iter() {
+            prefetch(&self.ring.slots[slot as usize]);
+        }
+        let (&slot, rest) = batch.split_first()?;
+        for &slot in rest {
+            self.lanes[lane].ready.push(slot);
+        }
+        if !rest.is_empty() {
+            self.sleep.work_arrived();
+        }
+        Some(Job::Root(Pick { slot, block: 0 }))
+    }
+
+    /// The shared queue, the tasks inside tasks, and the queues of other lanes; last, what has a low priority.
+    fn pick_rest(&self, lane: usize, picker: &mut Picker) -> Option<Job> {
+        if let Some(pick) = self.queue.pop(0) {
+            return Some(self.picked(pick));
+        }
+        if let Some((nested, pick)) = self.nested.pick() {
+            return Some(Job::Nested(nested, pick));
+        }
+        if let Some(slot) = self.steal(lane, picker) {
+            return Some(Job::Root(Pick { slot, block: 0 }));
+        }
+        self.queue.pop(i32::MIN).map(|pick| self.picked(pick))
+    }
+
+    /// A task from another lane's queue.
+    ///
+    /// Where it is the only one, its lane runs it next, with everything about it in that processor's cache; a chain of
+    /// tasks would wander to and fro with every link. So it is left alone, until it turns out that the lane is busy
+    /// with another task: nothing has been taken from its queue since the last time it was seen.
+    fn steal(&self, lane: usize, picker: &mut Picker) -> Option<u32> {
+        picker.seen.resize(self.lanes.len(), None);
+        for other in (lane + 1..self.lanes.len()).chain(0..lane) {
+            let queue = &self.lanes[other].ready;
+            match queue.len() {
+                0 => continue,
+                1 => {
+                    let seen = Some(queue.taken());
+                    if std::mem::replace(&mut picker.seen[other], seen) != seen {
+                        continue;
+                    }
+                }
+                _ => {}
+            }
+            if let Some(slot) = queue.pop() {
+                return Some(slot);
+            }
+        }
+        None
+    }
+
+    /// Keeps a lane that always has work of its own from starving the rest.
+    #[cold]
+    fn pick_elsewhere(&self, lane: usize, picker: &mut Picker) -> Option<Job> {
+        if picker.turn.is_multiple_of(2 * LOOK_AROUND)
+            && let Some(pick) = self.queue.pop_oldest()
+        {
+            return Some(self.picked(pick));
+        }
+        if let Some(slot) = self.inbox.pop() {
+            return Some(Job::Root(Pick { slot, block: 0 }));
+        }
+        self.pick_rest(lane, picker)
+    }
+
+    /// A gang that has begun to form calls the threads that it needs.
+    fn picked(&self, pick: Pick) -> Job {
+        if self.queue.top() == i32::MAX {
+            self.sleep.wake(self.queue.gang_needs());
+        }
+        Job::Root(pick)
+    }
+}
