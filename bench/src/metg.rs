@@ -5,11 +5,12 @@
 //! overhead included: elapsed time times cores over tasks, interpolated at 50%. Smaller is better.
 //!
 //! Ours is the replay of a plan that was compiled before; peers run the same edges with the same loop. The power of the
-//! machine is what plain threads, one a core, reach with the loop in the same process.
+//! machine is what plain threads, one a core, reach with the loop in the same process: the best of several tries, so that a
+//! single lane of two, however little it costs, stays below one half.
 
 mod patterns;
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
 use syncline_device::Device;
@@ -82,23 +83,38 @@ fn metg(curve: &[Point]) -> f64 {
     }
 }
 
-/// The body: a chain of multiplications and additions that no compiler can shorten.
+/// The body: a chain of multiplications and additions. The compiler must not know the numbers: with these, the chain stays
+/// at one, and the whole loop would be left out.
 fn compute(length: u32) {
-    let mut value = 1.0f64;
+    let mut value = std::hint::black_box(1.0f64);
+    let (factor, summand) = std::hint::black_box((0.999_999, 0.000_001));
     for _ in 0..length {
-        value = value * 0.999_999 + 0.000_001;
+        value = value * factor + summand;
     }
     std::hint::black_box(value);
 }
 
-/// Loop rounds per nanosecond that plain threads reach together.
+/// Loop rounds per nanosecond that plain threads reach together, starting at the same time: the best of several tries.
 fn peak() -> f64 {
     const ROUNDS: u32 = 1 << 22;
-    let start = Instant::now();
-    std::thread::scope(|scope| {
-        (0..CORES).for_each(|_| drop(scope.spawn(|| compute(ROUNDS))));
+    let tries = (0..9).map(|_| {
+        let together = Barrier::new(CORES);
+        let times = std::thread::scope(|scope| {
+            let threads = (0..CORES).map(|_| {
+                scope.spawn(|| {
+                    together.wait();
+                    let start = Instant::now();
+                    compute(ROUNDS);
+                    start.elapsed().as_nanos() as f64
+                })
+            });
+            let threads: Vec<_> = threads.collect();
+            let times = threads.into_iter().map(|thread| thread.join().expect("it only counts"));
+            times.fold(0.0, f64::max)
+        });
+        CORES as f64 * f64::from(ROUNDS) / times
     });
-    CORES as f64 * f64::from(ROUNDS) / start.elapsed().as_nanos() as f64
+    tries.fold(0.0, f64::max)
 }
 
 fn point(length: u32, tasks: usize, elapsed_ns: f64, peak: f64) -> Point {

@@ -2,9 +2,12 @@
 //!
 //! Bodies are empty boxed closures, declared to cost a microsecond each, so that the planner spreads them over the lanes
 //! as it would real ones. Peers run the same edges: a bare loop over boxed closures in order, a runner with atomic
-//! counters on rayon, and oneTBB's flow graph. All are measured in turns within one run.
+//! counters on rayon, and oneTBB's flow graph. All are measured in turns within one run. Besides: what stealing and overlap
+//! bring, and what a kernel costs without a plan.
 
 mod graphs;
+mod kernels;
+mod lanes;
 pub mod runners;
 
 use std::sync::Arc;
@@ -35,6 +38,8 @@ pub fn run(effort: Effort) -> Vec<Row> {
         rows.extend(beside_peers(&device, &name, &graph, times, tbb.as_ref()));
     }
     rows.extend(on_one_lane(&device, small, times));
+    rows.extend(lanes::run(&device, small, times.min(31)));
+    rows.extend(kernels::run(if small { 100 } else { 100_000 }, times.min(15)));
     rows.extend(compiling(effort));
     rows
 }

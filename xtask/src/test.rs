@@ -1,4 +1,4 @@
-//! `cargo xtask test`: format, lints, every test, and the documentation with its examples.
+//! `cargo xtask test`: format, lints, models, every test, and the documentation with its examples.
 
 use crate::command::cargo;
 use crate::setup;
@@ -14,6 +14,7 @@ pub fn run(filter: &[&str]) -> Result<(), String> {
     cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
     cargo(&["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     cargo(&["test", "--workspace", "--doc", "--quiet"], &[])?;
+    models(&[])?;
     let profile = if std::env::var_os("CI").is_some() { "ci" } else { "default" };
     let python = setup::python().map(|path| path.display().to_string());
     let environment: Vec<_> =
@@ -43,6 +44,28 @@ fn with_mpi(profile: &str) -> Result<(), String> {
     cargo(&all, &[])
 }
 
+/// The protocols of lanes under model checkers: the flag that puts one in, the packages, and which of their tests.
+const MODELS: &[(&str, &[&str], &[&str])] = &[
+    ("loom", &["syncline-device", "syncline-runtime"], &["loom_", "stream::model"]),
+    ("shuttle", &["syncline-runtime"], &["shuttle_"]),
+];
+
+/// Small models over all interleavings, and whole plans over random ones. Each checker has a folder of its own, since its
+/// flag compiles every crate anew.
+fn models(environment: &[(&str, &str)]) -> Result<(), String> {
+    for (checker, packages, filters) in MODELS {
+        let mut arguments = vec!["test", "--quiet", "--lib"];
+        packages.iter().for_each(|package| arguments.extend(["--package", package]));
+        arguments.push("--");
+        arguments.extend(*filters);
+        let (flags, folder) = (format!("--cfg {checker}"), format!("target/{checker}"));
+        let mut all = vec![("RUSTFLAGS", &*flags), ("CARGO_TARGET_DIR", &*folder)];
+        all.extend(environment);
+        cargo(&arguments, &all)?;
+    }
+    Ok(())
+}
+
 /// What takes too long for every change, each with the size that it runs at here: package, example, arguments.
 const SOAKS: &[(&str, &str, &[&str])] = &[
     ("syncline-device", "ping_pong", &["5000000"]),
@@ -58,6 +81,7 @@ pub fn soak() -> Result<(), String> {
         all.extend(*arguments);
         cargo(&all, &[])?;
     }
+    models(&[("SYNCLINE_SCHEDULES", "20000")])?;
     let all = ["nextest", "run", "--workspace", "--release", "--profile", "soak"];
     cargo(&all, &[("SYNCLINE_SEEDS", "5000")])
 }

@@ -57,6 +57,10 @@ pub enum DeviceError {
     #[error("buffer {buffer} is mapped by the host: drop the map before giving it work")]
     Mapped { buffer: BufferId },
     #[error(
+        "buffer {buffer} is mapped by the thread that asks for it, which would wait for itself: drop the map first"
+    )]
+    MappedByCaller { buffer: BufferId },
+    #[error(
         "buffer {buffer} lives on {buffer_device}, the lane belongs to {lane_device}: transfer it first"
     )]
     WrongDevice { buffer: BufferId, buffer_device: DeviceSpec, lane_device: DeviceSpec },

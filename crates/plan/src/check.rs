@@ -8,12 +8,15 @@ mod conflicts;
 mod flow;
 mod happens;
 mod memory;
+mod runs;
 
 use std::fmt;
 
-use happens::Happens;
+pub(crate) use happens::Happens;
 
+use crate::hazards::OpDeps;
 use crate::plan::{ExecutionPlan, LaneIndex, OpIndex, OpKind};
+use crate::run_waits::RunWaits;
 
 /// An op as people find it: what it is, on which lane, at which place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +62,10 @@ pub enum CheckError {
         found: Box<str>,
         expected: Box<str>,
     },
+    #[error(
+        "race between runs on buffer `{buffer}`: {first} is not ordered before {second} of the next run"
+    )]
+    RunRace { first: OpSite, second: OpSite, buffer: Box<str> },
     #[error("no lane can go on: {op} waits for {count} ops of {lane}, which never come")]
     Deadlock { op: OpSite, lane: LaneIndex, count: u32 },
     #[error("the plan is malformed: {what}")]
@@ -92,6 +99,22 @@ impl ExecutionPlan {
     /// `None` would mean that it is not needed, and does not happen with plans made by [`ExecutionPlan::compile`].
     pub fn reason_for(&self, wait: usize) -> Option<CheckError> {
         self.without_wait(wait).check().err()
+    }
+
+    /// Proves that two successive runs do not race if the second begins before the first has ended, with nothing between
+    /// them but `waits`. More than two follow: what conflicts with an op of the run before last also conflicts with the
+    /// same op of the run between, which comes after it.
+    pub fn check_runs(&self, waits: &RunWaits) -> Result<(), CheckError> {
+        self.check()?;
+        runs::check_waits(self, &Happens::of_two_runs(self, waits)?)
+    }
+
+    /// Proves that ops may go in any order that `deps` allow, whatever their lanes: within a run and from run to run.
+    ///
+    /// For tests and small plans: it follows every path, so that the cost grows with the square of the ops.
+    pub fn check_deps(&self, deps: &OpDeps) -> Result<(), CheckError> {
+        self.check()?;
+        runs::check_deps(self, &Happens::of(self)?, deps)
     }
 
     pub(crate) fn site(&self, op: OpIndex) -> OpSite {

@@ -33,10 +33,12 @@ mod compile;
 mod cost;
 mod fx;
 mod graph;
+mod hazards;
 mod machine;
 mod names;
 mod plan;
 mod print;
+mod run_waits;
 mod store;
 
 pub use check::{CheckError, OpSite};
@@ -46,9 +48,11 @@ pub use graph::{
     BufferInfo, BufferKind, BufferSpec, DeviceChoice, GraphEdge, GraphError, TaskArg, TaskGraph,
     TaskInfo, TaskSpec,
 };
+pub use hazards::{OpDep, OpDeps};
 pub use machine::{DeviceIndex, DeviceModel, Link, Machine, MachineError};
 pub use plan::{
     Copy, CopyIndex, ExecutionPlan, LaneIndex, LaneKind, Memory, MemoryIndex, MemoryPlace, Op,
     OpIndex, OpKind, PlanArg, PlanLane, TaskIndex, Wait,
 };
+pub use run_waits::RunWaits;
 pub use store::StoreError;

@@ -11,7 +11,7 @@ use syncline_device::{Backend, Buffer, Device, DeviceRegistry, DeviceSpec};
 use syncline_kernels::nearest;
 use syncline_plan::{
     BufferSpec, CompileOptions, CostModel, DeviceChoice, DeviceIndex, DeviceModel, ExecutionPlan,
-    LaneKind, Machine, OpKind, TaskGraph, TaskSpec,
+    LaneIndex, LaneKind, Machine, OpKind, TaskGraph, TaskSpec,
 };
 use syncline_runtime::replay::{Bindings, LoadedPlan, OpTime, TaskBody};
 
@@ -141,8 +141,8 @@ impl Program {
             buffers.push(buffer);
         }
         loaded.bind(&bindings).map_err(refused)?.run_timed().map_err(|error| self.failed(error))?;
-        let times = loaded.times();
-        Ok(collect(&plan, &times, read_back(&buffers)?))
+        let (times, ran_on) = (loaded.times(), loaded.ran_on());
+        Ok(collect(&plan, &times, &ran_on, read_back(&buffers)?))
     }
 
     fn failed(&self, error: syncline_runtime::replay::RunError) -> RunError {
@@ -197,14 +197,21 @@ fn machine(devices: &[Arc<dyn Device>]) -> Result<Machine, RunError> {
     Machine::new(devices.iter().map(model).collect()).map_err(refused)
 }
 
-/// What ran when: tasks in the order of the trace, and copies.
-pub(crate) fn collect(plan: &Arc<ExecutionPlan>, times: &[OpTime], contents: Vec<Vec<u8>>) -> Run {
+/// What ran when, and on which lane (by op; as planned where nothing is said): tasks in the order of the trace, and copies.
+pub(crate) fn collect(
+    plan: &Arc<ExecutionPlan>,
+    times: &[OpTime],
+    ran_on: &[LaneIndex],
+    contents: Vec<Vec<u8>>,
+) -> Run {
     let mut timings = vec![Timing { lane: 0, start_ns: 0, end_ns: 0 }; plan.tasks().len()];
     let mut copies = Vec::new();
     for (at, lane) in plan.lanes().iter().enumerate() {
         let ops = lane.first.index()..lane.first.index() + lane.count as usize;
-        for (op, time) in plan.ops()[ops.clone()].iter().zip(&times[ops]) {
-            let timing = Timing { lane: at, start_ns: time.start_ns, end_ns: time.end_ns };
+        for (number, (op, time)) in ops.clone().zip(plan.ops()[ops.clone()].iter().zip(&times[ops]))
+        {
+            let lane = ran_on.get(number).map_or(at, |lane| lane.index());
+            let timing = Timing { lane, start_ns: time.start_ns, end_ns: time.end_ns };
             match op.kind {
                 OpKind::Task(task) => timings[task.index()] = timing,
                 OpKind::Copy(copy) => {

@@ -169,7 +169,7 @@ impl Program {
             }
         };
         let times: Vec<OpTime> = plan.ops().iter().map(time).collect();
-        Ok(collect(&plan, &times, Vec::new()))
+        Ok(collect(&plan, &times, &[], Vec::new()))
     }
 
     fn recorded_costs(&self) -> Vec<u64> {

@@ -6,18 +6,31 @@
 //!
 //! Once bound, a run allocates nothing, locks nothing and hashes nothing.
 
+mod balance;
+mod barrier;
+mod bell;
 mod bind;
 mod body;
+mod bound;
 mod error;
 mod executor;
 mod lane;
 mod load;
+mod route;
 mod run;
 mod shared;
+mod steal;
+mod stop;
+mod sync;
 mod threads;
 
+pub use balance::Steal;
 pub use bind::Bindings;
 pub use body::{TaskArgs, TaskBody};
+pub use bound::{BoundPlan, Canceller, RunTicket};
 pub use error::{BindError, LoadError, RunError};
 pub use load::{LoadOptions, LoadedPlan};
-pub use run::{BoundPlan, Canceller, OpTime};
+pub use run::OpTime;
+
+#[cfg(all(test, shuttle))]
+mod shuttle_models;

@@ -1,6 +1,7 @@
 //! An allocator that counts, to show that a path allocates nothing.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The system's allocator, counting allocations of the whole process.
@@ -15,16 +16,38 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// drop(Box::new(1));
 /// assert!(ALLOCATOR.allocations() > before);
 /// ```
+///
+/// The system and the test runner have threads that allocate when they like. Where that would disturb, the threads
+/// that matter say so with [`CountingAllocator::watch_this_thread`], and theirs are counted apart.
 #[derive(Debug, Default)]
 pub struct CountingAllocator {
     allocations: AtomicU64,
+    watched: AtomicU64,
     bytes_live: AtomicU64,
 }
 
 impl CountingAllocator {
     /// An allocator that has counted nothing yet.
     pub const fn new() -> Self {
-        Self { allocations: AtomicU64::new(0), bytes_live: AtomicU64::new(0) }
+        let (allocations, watched) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { allocations, watched, bytes_live: AtomicU64::new(0) }
+    }
+
+    /// From here on, allocations of the calling thread are also counted apart.
+    pub fn watch_this_thread() {
+        IS_WATCHED.set(true);
+    }
+
+    /// Allocations and reallocations so far of threads that are watched.
+    pub fn watched_allocations(&self) -> u64 {
+        self.watched.load(Ordering::Relaxed)
+    }
+
+    fn count(&self) {
+        self.allocations.fetch_add(1, Ordering::Relaxed);
+        if IS_WATCHED.get() {
+            self.watched.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Allocations and reallocations so far.
@@ -38,10 +61,15 @@ impl CountingAllocator {
     }
 }
 
+thread_local! {
+    // Constant and without a destructor, so that looking at it neither allocates nor comes too late.
+    static IS_WATCHED: Cell<bool> = const { Cell::new(false) };
+}
+
 // SAFETY: every call goes to the system's allocator as it came; only counters are touched beside it.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        self.allocations.fetch_add(1, Ordering::Relaxed);
+        self.count();
         self.bytes_live.fetch_add(layout.size() as u64, Ordering::Relaxed);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
@@ -54,7 +82,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        self.allocations.fetch_add(1, Ordering::Relaxed);
+        self.count();
         self.bytes_live.fetch_add(size as u64, Ordering::Relaxed);
         self.bytes_live.fetch_sub(layout.size() as u64, Ordering::Relaxed);
         // SAFETY: the caller's promise is passed on.

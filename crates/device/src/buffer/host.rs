@@ -34,7 +34,7 @@ impl Buffer {
     ) -> Result<(), DeviceError> {
         let target = as_bytes_mut(target);
         let end = self.check(offset, target.len() as u64)?;
-        let _entered = self.enter(HostUse { writes: false, is_map: false }, deadline)?;
+        let _entered = self.enter(HostUse::new(false, false), deadline)?;
         let memory = self.allocate()?;
         self.refuse_failed(offset, end)?;
         // SAFETY: the range was checked; work and hosts that write are kept off while `_entered` lives.
@@ -55,7 +55,7 @@ impl Buffer {
     ) -> Result<(), DeviceError> {
         let source = as_bytes(source);
         let end = self.check(offset, source.len() as u64)?;
-        let _entered = self.enter(HostUse { writes: true, is_map: false }, deadline)?;
+        let _entered = self.enter(HostUse::new(true, false), deadline)?;
         let memory = self.allocate()?;
         // SAFETY: the range was checked; all other users are kept off while `_entered` lives.
         unsafe { memory.write(offset, source) }?;
@@ -63,21 +63,23 @@ impl Buffer {
         Ok(())
     }
 
-    /// The bytes, to read in place. While the map lives, work that writes the buffer is refused.
+    /// The bytes, to read in place. While the map lives, work that writes the buffer is refused; so is what the thread that
+    /// made the map would have to wait for it for: [`Buffer::write`], [`Buffer::map_mut`].
     ///
     /// # Errors
     /// Also where the host cannot reach the device's memory.
     pub fn map(&self, deadline: Deadline) -> Result<Map<'_>, DeviceError> {
-        let entered = self.enter(HostUse { writes: false, is_map: true }, deadline)?;
+        let entered = self.enter(HostUse::new(false, true), deadline)?;
         let pointer = self.mapped_pointer()?;
         self.refuse_failed(0, self.bytes())?;
         Ok(Map { pointer, entered })
     }
 
-    /// The bytes, to read and write in place. While the map lives, work on the buffer is refused. What failed work left
-    /// behind is the caller's to overwrite.
+    /// The bytes, to read and write in place. While the map lives, work on the buffer is refused; so are other reads, writes
+    /// and maps by the thread that made it, which would wait for themselves. What failed work left behind is the
+    /// caller's to overwrite.
     pub fn map_mut(&self, deadline: Deadline) -> Result<MapMut<'_>, DeviceError> {
-        let entered = self.enter(HostUse { writes: true, is_map: true }, deadline)?;
+        let entered = self.enter(HostUse::new(true, true), deadline)?;
         let pointer = self.mapped_pointer()?;
         self.hazards().forgive(&bytes_at(0, self.bytes()));
         Ok(MapMut(Map { pointer, entered }))
@@ -117,10 +119,12 @@ impl BufferView {
     /// The elements in the view's order, after all work that writes the buffer.
     ///
     /// # Errors
-    /// As [`Buffer::read`]; and where elements of the view are not `T`s.
+    /// As [`Buffer::read`]; and where elements of the view are not `T`s, or a broadcast view has more of them than there is
+    /// memory.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, DeviceError> {
         self.check_element::<T>()?;
         let Some((start, end)) = self.view.span() else { return Ok(Vec::new()) };
+        self.check_room()?;
         let bytes: Vec<u8> = self.buffer.read(start, (end - start) as usize)?;
         // SAFETY: all bits zero are a value of an `Element`.
         let mut elements = vec![unsafe { std::mem::zeroed::<T>() }; self.view.elements() as usize];
@@ -151,8 +155,7 @@ impl BufferView {
             return self.buffer.write(start, elements);
         }
         let plan = CopyPlan::new(&self.packed()?, &self.moved_back(start)?)?;
-        let entered =
-            self.buffer.enter(HostUse { writes: true, is_map: false }, Deadline::NEVER)?;
+        let entered = self.buffer.enter(HostUse::new(true, false), Deadline::NEVER)?;
         let memory = self.buffer.allocate()?;
         let mut bytes = vec![0u8; (end - start) as usize];
         // SAFETY: the range lies in the buffer, as every `BufferView` does; other users are kept off by `entered`.
@@ -164,6 +167,18 @@ impl BufferView {
         self.buffer.hazards().forgive(&Region::of(&self.view));
         drop(entered);
         Ok(())
+    }
+
+    /// The elements of a broadcast view can be far more than the buffer has bytes, and the system promises memory that it
+    /// cannot give: what the device could not hold is refused.
+    fn check_room(&self) -> Result<(), DeviceError> {
+        let bytes = self.view.elements().saturating_mul(self.view.dtype().bytes());
+        let used = self.buffer.0.allocator.memory_use();
+        if bytes <= used.cap_bytes.max(self.buffer.bytes()) {
+            return Ok(());
+        }
+        let (device, in_use_bytes) = (self.buffer.device(), used.in_use_bytes);
+        Err(DeviceError::OutOfMemory { device, bytes, in_use_bytes, cap_bytes: used.cap_bytes })
     }
 
     fn check_element<T: Element>(&self) -> Result<(), DeviceError> {

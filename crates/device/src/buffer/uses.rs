@@ -1,6 +1,7 @@
 //! Who uses a buffer at the moment: leases of work, maps and short accesses of the host.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{ThreadId, current};
 use std::time::{Duration, Instant};
 
 use super::Buffer;
@@ -21,6 +22,8 @@ struct Counts {
     host_writer: bool,
     /// Those of the host's that last as long as the caller likes: work is refused instead of waiting for them.
     maps: u32,
+    /// The threads that made them: one of these that waited for a map to be dropped would wait for itself.
+    mapped_by: Vec<ThreadId>,
     sleepers: u32,
 }
 
@@ -29,6 +32,14 @@ struct Counts {
 pub(super) struct HostUse {
     pub(super) writes: bool,
     pub(super) is_map: bool,
+    /// Who made it.
+    pub(super) thread: ThreadId,
+}
+
+impl HostUse {
+    pub(super) fn new(writes: bool, is_map: bool) -> Self {
+        Self { writes, is_map, thread: current().id() }
+    }
 }
 
 /// A promise to work that uses a buffer: its memory exists, and the host keeps off until the lease is dropped.
@@ -104,6 +115,10 @@ impl Uses {
             || counts.host_writer
             || (host.writes && (counts.device_readers > 0 || counts.host_readers > 0))
         {
+            let host_conflicts = counts.host_writer || (host.writes && counts.host_readers > 0);
+            if host_conflicts && counts.mapped_by.contains(&host.thread) {
+                return Err(DeviceError::MappedByCaller { buffer: buffer.id() });
+            }
             if deadline.has_passed() {
                 let (buffer, waited) = (buffer.id(), began.elapsed());
                 return Err(DeviceError::BufferBusy { buffer, waited });
@@ -115,7 +130,10 @@ impl Uses {
             true => counts.host_writer = true,
             false => counts.host_readers += 1,
         }
-        counts.maps += u32::from(host.is_map);
+        if host.is_map {
+            counts.maps += 1;
+            counts.mapped_by.push(host.thread);
+        }
         Ok(())
     }
 
@@ -126,7 +144,11 @@ impl Uses {
             true => counts.host_writer = false,
             false => counts.host_readers -= 1,
         }
-        counts.maps -= u32::from(host.is_map);
+        if host.is_map {
+            counts.maps -= 1;
+            let maker = counts.mapped_by.iter().position(|&thread| thread == host.thread);
+            counts.mapped_by.swap_remove(maker.expect("noted when it was made"));
+        }
         self.wake(counts);
     }
 

@@ -124,3 +124,37 @@ fn a_buffer_larger_than_any_memory_is_refused_by_every_access() {
     refused(far.to_vec::<u8>().map(drop));
     assert!(buffer.tensor(Dtype::U8, &[u64::MAX]).is_err());
 }
+
+#[test]
+fn a_thread_that_would_wait_for_its_own_map_is_told_so() {
+    let device = CpuDevice::open(CpuOptions::new(0).compute_lanes(1)).unwrap();
+    let buffer = device.buffer(64);
+    let refused = DeviceError::MappedByCaller { buffer: buffer.id() };
+    let map = buffer.map_mut(Deadline::NEVER).unwrap();
+    assert_eq!(buffer.read::<u8>(0, 64), Err(refused.clone()));
+    assert_eq!(buffer.write(0, &[1u8]), Err(refused.clone()));
+    assert_eq!(buffer.map(Deadline::NEVER).err(), Some(refused.clone()));
+    // Another thread waits, as it may: the map is dropped in time.
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| buffer.read::<u8>(0, 1));
+        thread::sleep(Duration::from_millis(5));
+        drop(map);
+        assert_eq!(reader.join().unwrap(), Ok(vec![0]));
+    });
+    let map = buffer.map(Deadline::NEVER).unwrap();
+    assert_eq!(buffer.read::<u8>(0, 1), Ok(vec![0]), "readers do not mind each other");
+    assert_eq!(buffer.write(0, &[1u8]), Err(refused));
+    drop(map);
+    buffer.write(0, &[1u8]).unwrap();
+}
+
+#[test]
+fn more_elements_than_there_is_memory_are_refused() {
+    let device = CpuDevice::open(CpuOptions::new(0).memory_bytes(1 << 20)).unwrap();
+    let buffer = device.buffer(4);
+    buffer.write(0, &[7u32]).unwrap();
+    let repeated = |count: u64| View::strided(Dtype::U32, 0, &[count], &[0]).unwrap();
+    assert_eq!(buffer.view(repeated(1000)).unwrap().to_vec::<u32>().unwrap(), [7; 1000]);
+    let error = buffer.view(repeated(1 << 40)).unwrap().to_vec::<u32>().unwrap_err();
+    assert!(matches!(error, DeviceError::OutOfMemory { .. }), "{error}");
+}

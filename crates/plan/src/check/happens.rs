@@ -1,9 +1,13 @@
 //! Happens-before of a plan, from the order on lanes and the waits alone.
 
 use super::CheckError;
-use crate::plan::{ExecutionPlan, LaneIndex, OpIndex};
+use crate::plan::{ExecutionPlan, LaneIndex, OpIndex, Wait};
+use crate::run_waits::RunWaits;
 
 /// Which ops have surely finished when an op begins.
+///
+/// Over several runs, op `n` of run `r` (from zero) has number `r * ops + n`, and its place in its lane is after all of
+/// the runs before.
 #[derive(Debug)]
 pub struct Happens {
     lanes: usize,
@@ -19,60 +23,102 @@ pub struct Happens {
 impl Happens {
     /// Runs the lanes without doing anything; an error if they cannot all come to their ends.
     pub fn of(plan: &ExecutionPlan) -> Result<Self, CheckError> {
+        Self::of_runs(plan, 1, None)
+    }
+
+    /// As [`Happens::of`] for two successive runs that are ordered by nothing but their lanes and `between`.
+    pub fn of_two_runs(plan: &ExecutionPlan, between: &RunWaits) -> Result<Self, CheckError> {
+        Self::of_runs(plan, 2, Some(between))
+    }
+
+    fn of_runs(
+        plan: &ExecutionPlan,
+        runs: u32,
+        between: Option<&RunWaits>,
+    ) -> Result<Self, CheckError> {
         let lanes = plan.lanes.len();
+        let count = plan.ops.len() * runs as usize;
         let mut happens = Self {
             lanes,
-            places: Vec::with_capacity(plan.ops.len()),
-            row_of: vec![0; plan.ops.len()],
+            places: Vec::with_capacity(count),
+            row_of: vec![0; count],
             rows: vec![0; lanes],
-            sequence: Vec::with_capacity(plan.ops.len()),
+            sequence: Vec::with_capacity(count),
         };
-        for (at, lane) in plan.lanes.iter().enumerate() {
-            happens.places.extend((0..lane.count).map(|position| (at as u16, position)));
+        for run in 0..runs {
+            for (at, lane) in plan.lanes.iter().enumerate() {
+                let places = run * lane.count..(run + 1) * lane.count;
+                happens.places.extend(places.map(|position| (at as u16, position)));
+            }
         }
         let mut done = vec![0u32; lanes];
         let mut latest = vec![0u32; lanes];
         loop {
             let before = happens.sequence.len();
             for lane in 0..lanes {
-                happens.advance(plan, lane, &mut done, &mut latest);
+                happens.advance(plan, runs, between, lane, &mut done, &mut latest);
             }
             if happens.sequence.len() == before {
                 break;
             }
         }
-        if happens.sequence.len() < plan.ops.len() {
+        if happens.sequence.len() < count {
             return Err(deadlock(plan, &done));
         }
         Ok(happens)
     }
 
     /// Runs `lane` until it ends or must wait.
-    fn advance(&mut self, plan: &ExecutionPlan, lane: usize, done: &mut [u32], latest: &mut [u32]) {
+    fn advance(
+        &mut self,
+        plan: &ExecutionPlan,
+        runs: u32,
+        between: Option<&RunWaits>,
+        lane: usize,
+        done: &mut [u32],
+        latest: &mut [u32],
+    ) {
         let record = plan.lanes[lane];
-        while done[lane] < record.count {
-            let op = record.first.index() + done[lane] as usize;
-            let waits = plan.waits_of(&plan.ops[op]);
-            if waits.iter().any(|wait| done[wait.lane.index()] < wait.count) {
+        while done[lane] < record.count * runs {
+            let run = done[lane] / record.count;
+            let op = OpIndex(record.first.0 + done[lane] % record.count);
+            let own = plan.waits_of(&plan.ops[op.index()]);
+            let last = between.filter(|_| run > 0).map_or(&[][..], |between| between.of(op));
+            // Counts within a run become counts over all of them.
+            let over = |wait: &Wait, run: u32| {
+                (wait.lane.index(), run * plan.lanes[wait.lane.index()].count + wait.count)
+            };
+            let waits = || {
+                let own = own.iter().map(|wait| over(wait, run));
+                own.chain(last.iter().map(|wait| over(wait, run - 1)))
+            };
+            if waits().any(|(from, count)| done[from] < count) {
                 return;
             }
-            if !waits.is_empty() {
+            if own.len() + last.len() > 0 {
                 let new = (self.rows.len() / self.lanes) as u32;
                 let base = latest[lane] as usize * self.lanes;
                 self.rows.extend_from_within(base..base + self.lanes);
-                for wait in waits.iter().filter(|wait| wait.count > 0) {
-                    let from =
-                        plan.lanes[wait.lane.index()].first.index() + wait.count as usize - 1;
-                    self.join(new, self.row_of[from]);
-                    let count = &mut self.rows[new as usize * self.lanes + wait.lane.index()];
-                    *count = (*count).max(wait.count);
+                for (from, count) in waits().filter(|&(_, count)| count > 0) {
+                    let awaited = self.number(plan, from, count - 1);
+                    self.join(new, self.row_of[awaited]);
+                    let known = &mut self.rows[new as usize * self.lanes + from];
+                    *known = (*known).max(count);
                 }
                 latest[lane] = new;
             }
-            self.row_of[op] = latest[lane];
-            self.sequence.push(OpIndex(op as u32));
+            let number = self.number(plan, lane, done[lane]);
+            self.row_of[number] = latest[lane];
+            self.sequence.push(OpIndex(number as u32));
             done[lane] += 1;
         }
+    }
+
+    /// The number of the op at `position` of `lane`, over all runs.
+    fn number(&self, plan: &ExecutionPlan, lane: usize, position: u32) -> usize {
+        let record = &plan.lanes[lane];
+        let (run, position) = (position / record.count, position % record.count);
+        run as usize * plan.ops.len() + record.first.index() + position as usize
     }
 
     fn join(&mut self, into: u32, from: u32) {

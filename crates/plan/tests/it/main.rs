@@ -5,6 +5,7 @@
 //! - `check`: the checker finds what was broken on purpose.
 //! - `memory`: arenas, reuse, plans that do not fit.
 //! - `store`: files, and damage to them.
+//! - `runs`: successive runs that overlap, and ops out of their lanes' order.
 //! - `print`: text, JSON and DOT.
 //! - `graph`: recording, and what is refused.
 
@@ -14,4 +15,5 @@ mod graph;
 mod memory;
 mod print;
 mod program;
+mod runs;
 mod store;

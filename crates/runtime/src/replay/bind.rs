@@ -1,6 +1,6 @@
 //! Bindings: which buffers a plan works on.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use syncline_deps::BufferId;
 use syncline_device::{Buffer, Deadline, DeviceSpec, Map, MapMut};
@@ -45,6 +45,14 @@ impl Bindings {
         self
     }
 
+    /// Everything that was bound.
+    pub(super) fn buffers(&self) -> impl Iterator<Item = &Buffer> {
+        self.by_name
+            .iter()
+            .map(|(_, buffer)| buffer)
+            .chain(self.by_id.iter().map(|(_, buffer)| buffer))
+    }
+
     fn get(&self, plan: &ExecutionPlan, id: BufferId) -> Option<&Buffer> {
         let by_id = self.by_id.iter().rev().find(|(known, _)| *known == id);
         let name = buffer_name(plan, id);
@@ -83,12 +91,13 @@ impl<'a> Claims<'a> {
     /// Work under way on a buffer is waited for so long; a map that its holder forgot would otherwise hang the bind.
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// Checks the bindings of `plan`, claims the buffers, and calls `each` with the address of every bound memory.
+    /// Checks the bindings of `plan`, claims the buffers until `deadline` at the latest, and calls `each` with the address of every bound memory.
     pub fn new(
         plan: &ExecutionPlan,
         devices: &[DeviceSpec],
         written: &[bool],
         bindings: &'a Bindings,
+        deadline: Deadline,
         mut each: impl FnMut(MemoryIndex, *mut u8),
     ) -> Result<Self, BindError> {
         bindings.check_known(plan)?;
@@ -101,7 +110,8 @@ impl<'a> Claims<'a> {
         // In one order everywhere: two threads that bind the same buffers do not wait for each other crosswise.
         wanted.sort_by_key(|one| one.buffer.id());
         check_aliases(plan, &wanted)?;
-        let deadline = Deadline::after(Self::PATIENCE);
+        let patience = Instant::now() + Self::PATIENCE;
+        let deadline = Deadline::at(deadline.instant().map_or(patience, |at| at.min(patience)));
         let mut claims = Self::default();
         for Wanted { index, buffer, writes } in wanted {
             let refused = |source| BindError::Device {

@@ -1,44 +1,26 @@
-//! Progress of one lane, and waiting for it. `README.md` beside this file has the argument.
+//! Progress of one lane, and waiting for it.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
-
-use rustix::thread::futex;
-
-/// How often a waiter looks before it goes to sleep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
-    /// Looks with a pause instruction between them.
-    pub spins: u32,
-    /// Then looks with the time slice given away between them.
-    pub yields: u32,
-}
-
-impl Patience {
-    /// For `lanes` lanes: with a core for each, what is waited for comes soon, and waking takes longer than looking.
-    /// With fewer cores, looking takes the core from the one that is waited for.
-    pub fn for_lanes(lanes: usize) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        if lanes <= cores {
-            Self { spins: 2_000, yields: 20 }
-        } else {
-            Self { spins: 20, yields: 4 }
-        }
-    }
-}
+use super::bell::{Bell, Patience};
+use super::sync::{AtomicU64, Ordering};
 
 /// A count that only grows, in cache lines of its own (two: processors fetch them in pairs).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(128))]
 pub struct Progress {
     count: AtomicU64,
-    sleepers: AtomicU32,
-    wake: AtomicU32,
+    bell: Bell,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self::starting_at(0)
+    }
 }
 
 impl Progress {
-    /// A sleeper looks again after this time even if nobody wakes it: a bound on what a kernel's hiccup could cost.
-    const NAP: Duration = Duration::from_millis(100);
+    pub fn starting_at(count: u64) -> Self {
+        Self { count: AtomicU64::new(count), bell: Bell::new() }
+    }
 
     /// The count.
     #[inline]
@@ -47,71 +29,30 @@ impl Progress {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Raises the count to `value` and wakes those that sleep.
+    /// Raises the count to `value` and wakes those that sleep. Only one thread may publish.
     #[inline]
     pub fn publish(&self, value: u64) {
-        // P1 and P2 of the protocol.
-        self.count.store(value, Ordering::SeqCst);
-        if self.sleepers.load(Ordering::SeqCst) != 0 {
-            self.wake_all();
-        }
+        // P1 of the protocol.
+        self.count.store(value, Ordering::Release);
+        self.bell.ring();
     }
 
-    #[cold]
-    fn wake_all(&self) {
-        self.wake.fetch_add(1, Ordering::SeqCst);
-        // An error would mean a bad address or flag, neither of which can be; and sleepers look again by themselves.
-        let _ = futex::wake(&self.wake, futex::Flags::PRIVATE, i32::MAX as u32);
+    /// As [`Progress::publish`] where several threads may, and a late one must not take back what another said.
+    pub fn publish_max(&self, value: u64) {
+        self.count.fetch_max(value, Ordering::AcqRel);
+        self.bell.ring();
     }
 
     /// Waits until the count is at least `value`.
     #[inline]
     pub fn wait(&self, value: u64, patience: Patience) {
         if self.get() < value {
-            self.wait_long(value, patience);
+            self.bell.wait(patience, || self.get() >= value);
         }
-    }
-
-    #[cold]
-    fn wait_long(&self, value: u64, patience: Patience) {
-        for _ in 0..patience.spins {
-            std::hint::spin_loop();
-            if self.get() >= value {
-                return;
-            }
-        }
-        for _ in 0..patience.yields {
-            std::thread::yield_now();
-            if self.get() >= value {
-                return;
-            }
-        }
-        self.sleep_until(value);
-    }
-
-    fn sleep_until(&self, value: u64) {
-        while !self.nap(value, Self::NAP) {}
-    }
-
-    /// Sleeps until the count may have changed, `longest` at most; whether it is at least `value`.
-    fn nap(&self, value: u64, longest: Duration) -> bool {
-        let longest = rustix::time::Timespec {
-            tv_sec: longest.as_secs() as _,
-            tv_nsec: longest.subsec_nanos() as _,
-        };
-        // S1 to S4 of the protocol.
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        let ticket = self.wake.load(Ordering::SeqCst);
-        if self.count.load(Ordering::SeqCst) < value {
-            // Woken, timed out, interrupted, or the ticket was old: in every case, look again.
-            let _ = futex::wait(&self.wake, futex::Flags::PRIVATE, ticket, Some(&longest));
-        }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
-        self.get() >= value
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use std::sync::Arc;

@@ -5,21 +5,22 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use syncline_deps::{Access, Dtype, View};
-use syncline_device::{Buffer, Deadline, Device, DeviceSpec, RawArg};
+use syncline_device::{Buffer, Deadline, Device, DeviceError, DeviceSpec, RawArg};
 use syncline_plan::{
     DeviceIndex, ExecutionPlan, LaneIndex, MemoryIndex, MemoryPlace, Op, OpKind, TaskInfo,
 };
 
+use super::balance::{Balance, Steal};
+use super::barrier;
+use super::bell::Patience;
 use super::bind::{Bindings, Claims};
 use super::body::TaskBody;
+use super::bound::{BoundPlan, Canceller};
 use super::error::{BindError, LoadError, RunError};
-use super::lane::Patience;
-use super::run::{BoundPlan, Canceller, Names};
-use super::shared::{LaneWork, Segment, Shared, Step};
-use super::threads::Threads;
-
-/// Of how many steps a segment has at most: deadlines are looked at between segments.
-const SEGMENT_STEPS_MAX: usize = 64;
+use super::route::routes;
+use super::shared::{LaneWork, Shared, Step};
+use super::stop::Names;
+use super::threads::{Threads, When};
 
 /// How a plan is loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,9 +28,18 @@ const SEGMENT_STEPS_MAX: usize = 64;
 pub struct LoadOptions {
     /// How long waiting lanes look before they sleep; chosen by lanes and cores if `None`.
     pub spins: Option<u32>,
+    /// Whether idle lanes take ops of busy ones.
+    pub steal: Steal,
 }
 
 impl LoadOptions {
+    /// The same, with idle lanes taking ops of busy ones or not.
+    #[must_use]
+    pub fn with_steal(mut self, steal: Steal) -> Self {
+        self.steal = steal;
+        self
+    }
+
     /// The same, looking `spins` times before giving up the core.
     #[must_use]
     pub fn with_spins(mut self, spins: u32) -> Self {
@@ -81,6 +91,13 @@ pub struct LoadedPlan {
     /// The lane that the caller's thread runs.
     pub(super) own_lane: usize,
     pub(super) loaded_at: Instant,
+    /// Number of the last run that was begun.
+    pub(super) last_run: u64,
+    /// Number of the last run that is known to have ended.
+    pub(super) last_ended: u64,
+    /// Whether runs may begin before the ones before have ended.
+    pub(super) overlaps: bool,
+    pub(super) balance: Balance,
     devices: Vec<DeviceSpec>,
     /// By buffer: whether any task writes it.
     written: Vec<bool>,
@@ -88,6 +105,9 @@ pub struct LoadedPlan {
     bases: Vec<*mut u8>,
     /// Arguments in memory that the caller binds: lane, place among its arguments, memory.
     rebindable: Vec<(u16, u32, MemoryIndex)>,
+    /// What was bound last. A bound plan that is forgotten instead of dropped leaves runs behind; their memory is here,
+    /// and the claims on it are never given back.
+    kept: Vec<Buffer>,
     _arenas: Vec<Buffer>,
 }
 
@@ -121,7 +141,7 @@ impl LoadedPlan {
         let (arenas, bases) = allocate(&plan, &given)?;
         let mut rebindable = Vec::new();
         let mut lanes = Vec::with_capacity(plan.lanes().len());
-        for lane in 0..plan.lanes().len() {
+        for (lane, route) in routes(&plan, None).into_iter().enumerate() {
             let mut loader =
                 LaneLoader { plan: &plan, specs: &specs, bases: &bases, args: Vec::new() };
             let steps = loader.steps(LaneIndex(lane as u16), &mut bodies)?;
@@ -130,7 +150,8 @@ impl LoadedPlan {
                     rebindable.push((lane as u16, at as u32, memory.1));
                 }
             }
-            lanes.push(loader.finish(LaneIndex(lane as u16), steps));
+            let args = loader.args.into_iter().map(|(arg, _)| arg).collect();
+            lanes.push(LaneWork::new(steps.into(), route, plan.lanes()[lane].first, args));
         }
         let busy = plan.lanes().iter().filter(|lane| lane.count > 0).count();
         let mut patience = Patience::for_lanes(busy);
@@ -140,20 +161,33 @@ impl LoadedPlan {
         let own_lane = counts.rev().max_by_key(|(_, lane)| lane.count).map_or(0, |(at, _)| at);
         let (names, loaded_at) = (Names(Arc::clone(&plan)), Instant::now());
         let shared = Arc::new(Shared::new(lanes.into(), patience, names, loaded_at));
-        let threads = Threads::start(&shared, own_lane)?;
+        barrier::prepare();
+        let mut threads = Threads::new(&shared);
+        for (lane, record) in plan.lanes().iter().enumerate() {
+            if lane != own_lane && record.count > 0 {
+                threads.ensure(lane, When::Always, 1)?;
+            }
+        }
         let written = written_buffers(&plan);
-        Ok(Self {
+        let mut loaded = Self {
             plan,
             shared,
             threads,
             own_lane,
             loaded_at,
+            last_run: 0,
+            last_ended: 0,
+            overlaps: false,
+            balance: Balance::new(options.steal),
             devices: specs,
             written,
             bases,
             rebindable,
+            kept: Vec::new(),
             _arenas: arenas,
-        })
+        };
+        loaded.balance()?;
+        Ok(loaded)
     }
 
     /// The plan.
@@ -165,12 +199,27 @@ impl LoadedPlan {
     ///
     /// Waits for work under way on them; from then on the host and other work keep off, until the result is dropped.
     pub fn bind<'a>(&'a mut self, bindings: &'a Bindings) -> Result<BoundPlan<'a>, BindError> {
+        self.bind_until(bindings, Deadline::NEVER)
+    }
+
+    fn bind_until<'a>(
+        &'a mut self,
+        bindings: &'a Bindings,
+        deadline: Deadline,
+    ) -> Result<BoundPlan<'a>, BindError> {
+        self.wait_for_all();
         let bases = &mut self.bases;
         let mut changed = false;
-        let claims =
-            Claims::new(&self.plan, &self.devices, &self.written, bindings, |memory, base| {
+        let claims = Claims::new(
+            &self.plan,
+            &self.devices,
+            &self.written,
+            bindings,
+            deadline,
+            |memory, base| {
                 changed |= std::mem::replace(&mut bases[memory.index()], base) != base;
-            });
+            },
+        );
         // Also where a later buffer was refused: arguments and `bases` must agree, or the next bind would find nothing
         // changed and leave addresses of memory that may be gone.
         if changed {
@@ -180,7 +229,10 @@ impl LoadedPlan {
                 args[at as usize].base = self.bases[memory.index()];
             }
         }
-        Ok(BoundPlan { _claims: claims?, plan: self })
+        let claims = claims?;
+        self.kept.clear();
+        self.kept.extend(bindings.buffers().cloned());
+        Ok(BoundPlan { _claims: claims, plan: self })
     }
 
     /// Binds buffers, runs once, and lets go of them.
@@ -188,14 +240,29 @@ impl LoadedPlan {
         self.bind(bindings)?.run()
     }
 
-    /// As [`LoadedPlan::run`]; no body begins after `deadline`.
+    /// As [`LoadedPlan::run`]; no body begins after `deadline`, and buffers in use are waited for no longer.
     pub fn run_until(&mut self, bindings: &Bindings, deadline: Deadline) -> Result<(), RunError> {
-        self.bind(bindings)?.run_until(deadline)
+        match self.bind_until(bindings, deadline) {
+            Ok(mut bound) => bound.run_until(deadline),
+            Err(BindError::Device { source: DeviceError::BufferBusy { .. }, .. })
+                if deadline.has_passed() =>
+            {
+                Err(RunError::DeadlinePassed)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// A handle by which any thread can stop a run.
     pub fn canceller(&self) -> Canceller {
         Canceller(Arc::clone(&self.shared))
+    }
+}
+
+impl Drop for LoadedPlan {
+    fn drop(&mut self) {
+        // A bound plan that was forgotten may have left runs behind.
+        self.wait_for_all();
     }
 }
 
@@ -330,31 +397,6 @@ impl LaneLoader<'_> {
     fn push(&mut self, memory: MemoryIndex, view: View, writes: bool) {
         let base = self.bases[memory.index()];
         self.args.push((RawArg { base, view, writes }, memory));
-    }
-
-    /// Cuts the steps where something is waited for or announced.
-    fn finish(self, lane: LaneIndex, steps: Vec<Step>) -> LaneWork {
-        let ops = self.plan.lane_ops(lane);
-        let mut waits = Vec::new();
-        let mut segments: Vec<Segment> = Vec::new();
-        let mut start = 0;
-        for (at, op) in ops.iter().enumerate() {
-            let op_waits = self.plan.waits_of(op);
-            let ended = segments.last().is_none_or(|last| last.publishes);
-            if ended || !op_waits.is_empty() || at - start >= SEGMENT_STEPS_MAX {
-                let waits_start = waits.len() as u32;
-                waits.extend_from_slice(op_waits);
-                let waits_end = waits.len() as u32;
-                segments.push(Segment { waits_start, waits_end, steps_end: 0, publishes: false });
-                start = at;
-            }
-            let segment = segments.last_mut().expect("one was begun");
-            segment.steps_end = at as u32 + 1;
-            segment.publishes = op.is_awaited;
-        }
-        let args = self.args.into_iter().map(|(arg, _)| arg).collect();
-        let first = self.plan.lanes()[lane.index()].first;
-        LaneWork::new(steps.into(), segments.into(), waits.into(), first, args)
     }
 }
 

@@ -1,25 +1,16 @@
-//! Runs: what each lane does, how a run begins and ends.
+//! What a lane does in a run: its ops in order, or whatever is ready.
 
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
-use std::time::Instant;
 
-use syncline_device::Deadline;
-use syncline_plan::{CostModel, ExecutionPlan, OpIndex, OpKind};
+use syncline_plan::OpIndex;
 
-use super::bind::Claims;
 use super::body::Outcome;
-use super::error::RunError;
-use super::load::LoadedPlan;
-use super::shared::{LaneWork, RunMode, Segment, Shared};
-
-/// Why a run stops early; what `Shared::stop` holds.
-pub(super) const STOP_FAILED: u32 = 1;
-pub(super) const STOP_CANCELLED: u32 = 2;
-pub(super) const STOP_DEADLINE: u32 = 3;
+use super::lane::Progress;
+use super::shared::{LaneWork, RunMode, Shared};
+use super::steal::Board;
+use super::stop::{Failure, Stop, Why};
 
 /// When an op ran, in nanoseconds from the start of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,121 +21,26 @@ pub struct OpTime {
     pub end_ns: u64,
 }
 
-/// Stops the run of a loaded plan from any thread.
-///
-/// Bodies that have begun come to their ends, others do not begin. Between runs it does nothing.
-#[derive(Clone, Debug)]
-pub struct Canceller(pub(super) Arc<Shared>);
-
-impl Canceller {
-    /// Stops the run that is under way, if there is one.
-    pub fn cancel(&self) {
-        stop(&self.0, STOP_CANCELLED);
+/// Takes part in run `number` as `lane`; `started` says which runs have begun. With `board`, lanes steal in it.
+#[inline]
+pub fn take_part(
+    shared: &Shared,
+    board: Option<&Board>,
+    lane: usize,
+    number: u64,
+    started: &Progress,
+) {
+    match board {
+        Some(board) => board.work(shared, lane, number, started),
+        // The run ends without lanes that have nothing to do.
+        None if shared.lanes[lane].steps.is_empty() => {}
+        // SAFETY: the run has begun, and does not end before this lane has.
+        None => run_lane(shared, lane, unsafe { shared.mode(number) }),
     }
 }
 
-/// The first reason counts.
-fn stop(shared: &Shared, why: u32) -> bool {
-    shared.stop.compare_exchange(0, why, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-}
-
-/// A loaded plan with memory bound to it, to be run any number of times.
-///
-/// While it lives, the host and other work keep off what the plan writes.
-#[derive(Debug)]
-pub struct BoundPlan<'a> {
-    pub(super) plan: &'a mut LoadedPlan,
-    pub(super) _claims: Claims<'a>,
-}
-
-impl BoundPlan<'_> {
-    /// Runs the plan once and returns when all of it is done.
-    pub fn run(&mut self) -> Result<(), RunError> {
-        self.run_until(Deadline::NEVER)
-    }
-
-    /// As [`BoundPlan::run`]; no body begins after `deadline`.
-    pub fn run_until(&mut self, deadline: Deadline) -> Result<(), RunError> {
-        self.plan.run_bound(deadline, false)
-    }
-
-    /// As [`BoundPlan::run`], and notes when each op ran; see [`LoadedPlan::times`].
-    pub fn run_timed(&mut self) -> Result<(), RunError> {
-        self.plan.run_bound(Deadline::NEVER, true)
-    }
-
-    /// Adds what the last timed run took to `costs`, for the next plan to be better.
-    pub fn observe(&mut self, costs: &mut CostModel) {
-        self.plan.observe(costs);
-    }
-}
-
-impl LoadedPlan {
-    fn run_bound(&mut self, deadline: Deadline, is_timed: bool) -> Result<(), RunError> {
-        let shared = &*self.shared;
-        // Release: whoever sees the run begin sees no stop of the one before.
-        shared.stop.store(0, Ordering::Release);
-        shared.skipped.store(false, Ordering::Release);
-        // SAFETY: `&mut self` and the wait at the end of each run: none is under way.
-        let number = unsafe { shared.mode() }.number + 1;
-        // Reading the clock costs as much as several bodies.
-        let began = if is_timed { Instant::now() } else { self.loaded_at };
-        let mode = RunMode { number, deadline, is_timed, began };
-        // SAFETY: as above.
-        unsafe { shared.set_mode(mode) };
-        if self.threads.is_empty() {
-            run_lane(shared, self.own_lane, mode);
-        } else {
-            shared.started.publish(number);
-            run_lane(shared, self.own_lane, mode);
-            for (lane, progress) in shared.progress.iter().enumerate() {
-                progress.wait(number * shared.lanes[lane].steps.len() as u64, shared.patience);
-            }
-        }
-        match shared.stop.load(Ordering::Acquire) {
-            0 => Ok(()),
-            STOP_CANCELLED => self.ended_early(RunError::Cancelled),
-            STOP_DEADLINE => self.ended_early(RunError::DeadlinePassed),
-            _ => {
-                let mut failure = shared.failure.lock().unwrap_or_else(PoisonError::into_inner);
-                Err(failure.take().expect("a lane that fails says why before it stops the run"))
-            }
-        }
-    }
-
-    /// A stop that came after the last body began has stopped nothing.
-    #[cold]
-    fn ended_early(&self, error: RunError) -> Result<(), RunError> {
-        let skipped = self.shared.skipped.load(Ordering::Acquire);
-        if skipped { Err(error) } else { Ok(()) }
-    }
-
-    /// When each op ran in the last timed run; zero before there was one. By number of op.
-    pub fn times(&mut self) -> Vec<OpTime> {
-        let lanes = self.shared.lanes.iter();
-        // SAFETY: `&mut self`: no run is under way, and this is the owner.
-        lanes.flat_map(|lane| unsafe { lane.times_mut() }.to_vec()).collect()
-    }
-
-    /// Adds what the last timed run took to `costs`.
-    pub fn observe(&mut self, costs: &mut CostModel) {
-        let times = self.times();
-        let plan = Arc::clone(&self.plan);
-        for (op, time) in plan.ops().iter().zip(times) {
-            if let OpKind::Task(task) = op.kind
-                && time.end_ns > 0
-            {
-                let info = plan.task(task);
-                let device = &plan.machine().devices()[plan.device_of(task).index()].name;
-                let bytes = info.args().map(|arg| arg.view.bytes()).fold(0, u64::saturating_add);
-                costs.observe(info.kernel(), device, bytes, time.end_ns - time.start_ns);
-            }
-        }
-    }
-}
-
-/// Runs one lane to its end, whatever happens.
-pub(super) fn run_lane(shared: &Shared, lane: usize, mode: RunMode) {
+/// Runs one lane in its order to its end, whatever happens.
+pub fn run_lane(shared: &Shared, lane: usize, mode: RunMode) {
     let work = &shared.lanes[lane];
     let count = work.steps.len() as u64;
     let at = Cell::new(0);
@@ -152,14 +48,8 @@ pub(super) fn run_lane(shared: &Shared, lane: usize, mode: RunMode) {
         false => execute::<false>(shared, lane, mode, &at),
         true => execute::<true>(shared, lane, mode, &at),
     }));
-    match outcome {
-        Ok(Ok(())) => {}
-        Ok(Err(cause)) => fail(shared, work, at.get(), Failure::Error(cause.0)),
-        Err(panic) => {
-            fail(shared, work, at.get(), Failure::Panic(panic_text(&*panic)));
-            // What was thrown may panic again when dropped, and then the lane's end would never be published.
-            std::mem::forget(panic);
-        }
+    if let Some(failure) = failure_of(outcome) {
+        fail(shared, OpIndex(work.first.0 + at.get() as u32), mode.number, failure);
     }
     shared.progress[lane].publish(mode.number * count);
 }
@@ -172,31 +62,33 @@ fn execute<const TIMED: bool>(
 ) -> Outcome {
     let work = &shared.lanes[lane];
     let base = (mode.number - 1) * work.steps.len() as u64;
-    // SAFETY: this is the lane's thread during a run.
-    let args = unsafe { work.args() };
+    let limit = Stop::limit(mode.number);
+    // SAFETY: during a run.
+    let (route, args) = unsafe { (work.route(), work.args()) };
     let mut start = 0;
-    for segment in &work.segments {
-        wait_for(shared, work, segment, mode);
+    for segment in &route.segments {
+        for wait in &route.waits[Shared::range(segment.waits_start, segment.waits_end)] {
+            // Nothing is below zero in the first run, which has none before it.
+            let value = (mode.number * u64::from(wait.steps)).saturating_sub(wait.back);
+            shared.progress[wait.lane as usize].wait(value, shared.patience);
+        }
         if mode.deadline.has_passed() {
-            stop(shared, STOP_DEADLINE);
+            shared.stop.lower(mode.number, Why::Deadline);
         }
         let end = segment.steps_end as usize;
         for (place, step) in (start..end).zip(&work.steps[start..end]) {
-            if shared.is_stopped() {
-                shared.skipped.store(true, Ordering::Release);
+            if shared.stop.is_below(limit) {
+                shared.skip(mode.number);
                 return Ok(());
             }
             at.set(place);
+            let start_ns = if TIMED { mode.elapsed_ns() } else { 0 };
+            // SAFETY: during a run, after the segment's waits and the steps before.
+            unsafe { work.call(step, args)? };
             if TIMED {
-                let start_ns = mode.began.elapsed().as_nanos() as u64;
-                // SAFETY: during a run, after the segment's waits and the steps before.
-                unsafe { work.call(step, args)? };
-                let end_ns = mode.began.elapsed().as_nanos() as u64;
-                // SAFETY: this is the lane's own thread during a run.
-                unsafe { work.times_mut()[place] = OpTime { start_ns, end_ns } };
-            } else {
-                // SAFETY: during a run, after the segment's waits and the steps before.
-                unsafe { work.call(step, args)? };
+                let time = OpTime { start_ns, end_ns: mode.elapsed_ns() };
+                // SAFETY: this thread called the step.
+                unsafe { work.set_time(place, time) };
             }
         }
         if segment.publishes {
@@ -207,62 +99,52 @@ fn execute<const TIMED: bool>(
     Ok(())
 }
 
-#[inline]
-fn wait_for(shared: &Shared, work: &LaneWork, segment: &Segment, mode: RunMode) {
-    for wait in &work.waits[Shared::range(segment.waits_start, segment.waits_end)] {
-        let lane = wait.lane.index();
-        let base = (mode.number - 1) * shared.lanes[lane].steps.len() as u64;
-        shared.progress[lane].wait(base + u64::from(wait.count), shared.patience);
+impl RunMode {
+    pub fn elapsed_ns(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
     }
 }
 
-enum Failure {
-    Error(String),
-    Panic(String),
+/// Calls step `place` of `work`, whichever lane's thread this is.
+///
+/// # Safety
+/// During run `mode.number`, when all that the step must come after has been done, once.
+pub unsafe fn call_alone(work: &LaneWork, place: usize, mode: &RunMode) -> Option<Failure> {
+    let start_ns = if mode.is_timed { mode.elapsed_ns() } else { 0 };
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: as this function's.
+        unsafe { work.call(&work.steps[place], work.args()) }
+    }));
+    if mode.is_timed {
+        let time = OpTime { start_ns, end_ns: mode.elapsed_ns() };
+        // SAFETY: this thread called the step.
+        unsafe { work.set_time(place, time) };
+    }
+    failure_of(outcome)
 }
 
-#[cold]
-fn fail(shared: &Shared, work: &LaneWork, at: usize, failure: Failure) {
-    let op = OpIndex(work.first.0 + at as u32);
-    let error = shared.names.error(op, failure_parts(failure));
-    let mut first = shared.failure.lock().unwrap_or_else(PoisonError::into_inner);
-    // Said before the run is stopped, so that the reason is there when the stop is seen. A later failure of another
-    // lane, or a failure after a cancel, is not the reason of the stop.
-    if shared.stop.load(Ordering::SeqCst) == 0 {
-        *first = Some(error);
-        if !stop(shared, STOP_FAILED) {
-            *first = None;
+fn failure_of(outcome: Result<Outcome, Box<dyn Any + Send>>) -> Option<Failure> {
+    match outcome {
+        Ok(Ok(())) => None,
+        Ok(Err(cause)) => Some(Failure::Error(cause.0)),
+        Err(panic) => {
+            let failure = Failure::Panic(panic_text(&*panic));
+            // What was thrown may panic again when dropped, and then the lane's end would never be published.
+            std::mem::forget(panic);
+            Some(failure)
         }
     }
-    shared.skipped.store(true, Ordering::Release);
 }
 
-fn failure_parts(failure: Failure) -> (bool, String) {
-    match failure {
-        Failure::Error(cause) => (false, cause),
-        Failure::Panic(cause) => (true, cause),
-    }
+/// Stops run `number`, in which `op` failed, and those after it.
+#[cold]
+pub fn fail(shared: &Shared, op: OpIndex, number: u64, failure: Failure) {
+    shared.skip(number);
+    shared.stop.fail(number, shared.names.error(op, failure));
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(|text| &**text));
     text.unwrap_or("a panic without a message").to_owned()
-}
-
-/// What an op is called in errors.
-#[derive(Debug)]
-pub(super) struct Names(pub(super) Arc<ExecutionPlan>);
-
-impl Names {
-    fn error(&self, op: OpIndex, (panicked, cause): (bool, String)) -> RunError {
-        let (task, index) = match self.0.ops()[op.index()].kind {
-            OpKind::Task(task) => (self.0.task(task).name().to_owned(), task),
-            OpKind::Copy(copy) => (format!("copy {copy}"), syncline_plan::TaskIndex(u32::MAX)),
-        };
-        match panicked {
-            true => RunError::Panicked { task, index, cause },
-            false => RunError::Failed { task, index, cause },
-        }
-    }
 }

@@ -2,21 +2,29 @@
 //!
 //! The only file of replay with `unsafe` besides the calls that open arguments. The rule it rests on: the tables below
 //! are written only by the owner of the [`LoadedPlan`](super::LoadedPlan), through `&mut`, while no run is under way;
-//! lanes read them only during a run. A run begins and ends with an acquire of what the other side released.
+//! lanes read them only during a run. How a run is to be done is written before it begins and stays until it has ended.
+//! A run begins and ends with an acquire of what the other side released.
 
 use std::cell::UnsafeCell;
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use syncline_device::{Deadline, RawArg};
-use syncline_plan::{OpIndex, Wait};
+use syncline_plan::OpIndex;
 
+use super::bell::Patience;
 use super::body::{Outcome, TaskArgs, TaskBody};
 use super::error::RunError;
-use super::lane::{Patience, Progress};
-use super::run::{Names, OpTime};
+use super::lane::Progress;
+use super::run::OpTime;
+use super::steal::Board;
+use super::stop::{Names, Stop};
+use super::sync::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+
+/// How many runs may be under way at a time: one that ends, one that begins, and some to keep lanes from waiting for
+/// whoever starts runs.
+pub const RUNS_MAX: u64 = 4;
 
 /// One op, ready to be called.
 #[derive(Debug)]
@@ -35,38 +43,61 @@ pub struct Segment {
     pub publishes: bool,
 }
 
+/// A wait for another lane: in run `n`, for its progress to be `n * steps - back`.
+#[derive(Clone, Copy, Debug)]
+pub struct LaneWait {
+    pub lane: u32,
+    /// How many steps the lane has.
+    pub steps: u32,
+    /// How far from the end of run `n`: less than `steps` for a wait within a run, more for one in the run before.
+    pub back: u64,
+}
+
+/// Where a lane waits and where it says how far it is.
+#[derive(Debug, Default)]
+pub struct Route {
+    pub segments: Box<[Segment]>,
+    pub waits: Box<[LaneWait]>,
+}
+
 /// The work of one lane.
 #[derive(Debug)]
 pub struct LaneWork {
     pub steps: Box<[Step]>,
-    pub segments: Box<[Segment]>,
-    pub waits: Box<[Wait]>,
     /// Number of the first op in the plan.
     pub first: OpIndex,
+    route: UnsafeCell<Route>,
     args: UnsafeCell<Box<[RawArg]>>,
-    times: UnsafeCell<Box<[OpTime]>>,
+    times: Box<[UnsafeCell<OpTime>]>,
 }
 
-// SAFETY: the two cells follow the rule of this module; everything else is `Sync` by itself.
+// SAFETY: the cells follow the rule of this module; everything else is `Sync` by itself.
 unsafe impl Sync for LaneWork {}
 
 impl LaneWork {
-    pub fn new(
-        steps: Box<[Step]>,
-        segments: Box<[Segment]>,
-        waits: Box<[Wait]>,
-        first: OpIndex,
-        args: Box<[RawArg]>,
-    ) -> Self {
-        let times = vec![OpTime::default(); steps.len()].into();
-        Self {
-            steps,
-            segments,
-            waits,
-            first,
-            args: UnsafeCell::new(args),
-            times: UnsafeCell::new(times),
-        }
+    pub fn new(steps: Box<[Step]>, route: Route, first: OpIndex, args: Box<[RawArg]>) -> Self {
+        let times = steps.iter().map(|_| UnsafeCell::new(OpTime::default())).collect();
+        let (route, args) = (UnsafeCell::new(route), UnsafeCell::new(args));
+        Self { steps, first, route, args, times }
+    }
+
+    /// Where the lane waits.
+    ///
+    /// # Safety
+    /// During a run, or with no run under way and by the owner.
+    #[inline]
+    pub unsafe fn route(&self) -> &Route {
+        // SAFETY: by the rule of this module nobody writes it now.
+        unsafe { &*self.route.get() }
+    }
+
+    /// Makes the lane wait elsewhere from the next run on.
+    ///
+    /// # Safety
+    /// With no run under way, and by the one owner of the loaded plan.
+    pub unsafe fn set_route(&self, route: Route) {
+        // SAFETY: by the rule of this module nobody else touches it now.
+        unsafe { *self.route.get() = route };
     }
 
     /// The arguments of all steps.
@@ -89,17 +120,26 @@ impl LaneWork {
         unsafe { &mut *self.args.get() }
     }
 
-    /// Where the lane notes its times.
+    /// When step number `at` ran in the last timed run.
     ///
     /// # Safety
-    /// By the lane's own thread during a run, or by the owner with no run under way.
-    #[allow(clippy::mut_from_ref)]
-    pub unsafe fn times_mut(&self) -> &mut [OpTime] {
-        // SAFETY: by the rule of this module nobody else touches them now.
-        unsafe { &mut *self.times.get() }
+    /// With no run under way, and by the owner.
+    pub unsafe fn time(&self, at: usize) -> OpTime {
+        // SAFETY: by the rule of this module nobody writes it now.
+        unsafe { *self.times[at].get() }
     }
 
-    /// Calls step number `at`.
+    /// Notes when step number `at` ran.
+    ///
+    /// # Safety
+    /// During a run, by the thread that called the step in that run.
+    pub unsafe fn set_time(&self, at: usize, time: OpTime) {
+        // SAFETY: a step is called by one thread in a run, and successive runs are ordered for it; the owner reads
+        // times only between runs.
+        unsafe { *self.times[at].get() = time };
+    }
+
+    /// Calls a step.
     ///
     /// # Safety
     /// During a run, when everything that the step waits for has been done.
@@ -124,6 +164,14 @@ pub struct RunMode {
     pub began: Instant,
 }
 
+/// A run that is under way.
+#[derive(Debug)]
+struct RunSlot {
+    mode: UnsafeCell<RunMode>,
+    /// Number of the last run in this slot that left out a body, or in which one did not come to its end.
+    skipped: AtomicU64,
+}
+
 /// Everything that the lanes of one loaded plan share.
 #[derive(Debug)]
 pub struct Shared {
@@ -132,60 +180,126 @@ pub struct Shared {
     pub patience: Patience,
     /// Raised to the number of a run when it begins.
     pub started: Progress,
-    pub stop: AtomicU32,
+    /// As `started`, but only of runs in which the caller leaves its own lane to a thread.
+    pub own_started: Progress,
+    pub stop: Stop,
     pub is_closing: AtomicBool,
-    pub failure: Mutex<Option<RunError>>,
-    /// Whether a body was left out, or did not come to its end.
-    pub skipped: AtomicBool,
     pub names: Names,
-    mode: UnsafeCell<RunMode>,
+    /// There once idle lanes have taken others' ops.
+    board: OnceLock<Board>,
+    /// Whether they do. Changes between runs only, and each way once.
+    steals: AtomicBool,
+    /// By op: the lane that ran it in the last timed run.
+    pub ran_on: Box<[AtomicU16]>,
+    slots: [RunSlot; RUNS_MAX as usize],
 }
 
-// SAFETY: `mode` follows the rule of this module; everything else is `Sync` by itself.
+// SAFETY: the slots follow the rule of this module; everything else is `Sync` by itself.
 unsafe impl Sync for Shared {}
 
 impl Shared {
     pub fn new(lanes: Box<[LaneWork]>, patience: Patience, names: Names, now: Instant) -> Self {
-        let progress = lanes.iter().map(|_| Progress::default()).collect();
         let mode = RunMode { number: 0, deadline: Deadline::NEVER, is_timed: false, began: now };
+        let slot = || RunSlot { mode: UnsafeCell::new(mode), skipped: AtomicU64::new(0) };
+        let planned = lanes.iter().enumerate();
+        let ran_on = planned.flat_map(|(at, lane)| lane.steps.iter().map(move |_| at as u16));
         Self {
-            lanes,
-            progress,
+            progress: lanes.iter().map(|_| Progress::default()).collect(),
             patience,
             started: Progress::default(),
-            stop: AtomicU32::new(0),
+            own_started: Progress::default(),
+            stop: Stop::new(),
             is_closing: AtomicBool::new(false),
-            failure: Mutex::new(None),
-            skipped: AtomicBool::new(false),
             names,
-            mode: UnsafeCell::new(mode),
+            board: OnceLock::new(),
+            steals: AtomicBool::new(false),
+            ran_on: ran_on.map(AtomicU16::new).collect(),
+            slots: std::array::from_fn(|_| slot()),
+            lanes,
         }
     }
 
-    /// How the run is to be done.
-    ///
-    /// # Safety
-    /// During a run, or by the owner with none under way.
+    /// The board, if idle lanes take others' ops.
     #[inline]
-    pub unsafe fn mode(&self) -> RunMode {
-        // SAFETY: by the rule of this module nobody writes it now.
-        unsafe { *self.mode.get() }
+    pub fn board(&self) -> Option<&Board> {
+        // Acquire: who finds that they no longer do finds every lane's progress where its next run begins.
+        if self.steals.load(Ordering::Acquire) { self.board.get() } else { None }
     }
 
-    /// Says how the next run is to be done.
+    /// Makes idle lanes take others' ops from the next run on, when no run is under way.
+    pub fn set_board(&self, board: Board) {
+        self.board.set(board).expect("it is set once");
+        self.steals.store(true, Ordering::Release);
+    }
+
+    /// Makes every lane keep to its own ops again after run number `last`, when no run is under way.
+    pub fn drop_board(&self, last: u64) {
+        for (progress, lane) in self.progress.iter().zip(&self.lanes) {
+            progress.publish(last * lane.steps.len() as u64);
+        }
+        self.steals.store(false, Ordering::Release);
+    }
+
+    fn slot(&self, number: u64) -> &RunSlot {
+        &self.slots[(number % RUNS_MAX) as usize]
+    }
+
+    /// How run `number` is to be done.
     ///
     /// # Safety
-    /// With no run under way, by the one owner of the loaded plan.
-    pub unsafe fn set_mode(&self, mode: RunMode) {
-        // SAFETY: by the rule of this module nobody reads it now.
-        unsafe { *self.mode.get() = mode }
+    /// While that run is under way.
+    #[inline]
+    pub unsafe fn mode(&self, number: u64) -> RunMode {
+        // SAFETY: by the rule of this module it is not written before the run has ended.
+        unsafe { *self.slot(number).mode.get() }
     }
 
-    /// Whether the run is to end early.
-    #[inline(always)]
-    pub fn is_stopped(&self) -> bool {
-        // Relaxed: a lane that waited has acquired what the other lane had seen; one that did not wait may run on.
-        self.stop.load(Ordering::Relaxed) != 0
+    /// Says how a run is to be done.
+    ///
+    /// # Safety
+    /// Before it begins, by the one owner of the loaded plan, when the run [`RUNS_MAX`] before has ended.
+    pub unsafe fn set_mode(&self, mode: RunMode) {
+        // SAFETY: by the rule of this module nobody reads it: the run that did has ended.
+        unsafe { *self.slot(mode.number).mode.get() = mode }
+    }
+
+    /// Notes that run `number` left out a body, or that one did not come to its end.
+    #[cold]
+    pub fn skip(&self, number: u64) {
+        self.slot(number).skipped.store(number, Ordering::Release);
+    }
+
+    /// Whether run `number`, which has ended, left out a body.
+    pub fn has_skipped(&self, number: u64) -> bool {
+        self.slot(number).skipped.load(Ordering::Acquire) == number
+    }
+
+    /// Whether run `number` has ended on all lanes.
+    pub fn has_ended(&self, number: u64) -> bool {
+        match self.board() {
+            Some(board) => board.has_ended(number),
+            None => (self.progress.iter().zip(&self.lanes))
+                .all(|(progress, lane)| progress.get() >= number * lane.steps.len() as u64),
+        }
+    }
+
+    /// Waits until run `number` has ended on all lanes.
+    #[inline]
+    pub fn wait_for_end(&self, number: u64) {
+        match self.board() {
+            Some(board) => board.wait_for_end(number, self.patience),
+            None => {
+                for (progress, lane) in self.progress.iter().zip(&self.lanes) {
+                    progress.wait(number * lane.steps.len() as u64, self.patience);
+                }
+            }
+        }
+    }
+
+    /// What run `number`, which has ended, came to.
+    #[inline]
+    pub fn outcome(&self, number: u64) -> Result<(), RunError> {
+        self.stop.outcome(number, || self.has_skipped(number))
     }
 
     /// The place of a range of steps in a slice.

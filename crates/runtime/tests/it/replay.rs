@@ -2,10 +2,14 @@
 //!
 //! - `random`: random programs against a serial run that knows nothing of plans
 //! - `failure`: errors, panics, cancels and deadlines, and the run after them
+//! - `balance`: idle lanes that take ops of busy ones
+//! - `overlap`: successive runs that are under way at the same time
 //! - `binding`: what may be bound to a plan, and what is refused
 
+mod balance;
 mod binding;
 mod failure;
+mod overlap;
 mod random;
 mod serial;
 

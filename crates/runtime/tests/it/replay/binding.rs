@@ -142,3 +142,34 @@ fn an_executor_runs_plans_on_its_devices() {
     executor.run(&mut loaded, &Bindings::new().bind("words", &buffer)).unwrap();
     assert_eq!(buffer.read::<u64>(0, 4).unwrap(), [2; 4]);
 }
+
+#[test]
+fn a_deadline_counts_while_buffers_are_bound() {
+    let plan = compile(&words(2, 1), &Machine::cpu(1));
+    let mut loaded = load(&plan, |_| increment());
+    let buffer = zeroed(16);
+    let bindings = Bindings::new().bind("words", &buffer);
+    let soon = || syncline_device::Deadline::after(std::time::Duration::from_millis(10));
+    std::thread::scope(|scope| {
+        // Another thread has the buffer, and keeps it until the run has given up.
+        let (mapped, is_mapped) = std::sync::mpsc::channel();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let holder = &buffer;
+        scope.spawn(move || {
+            let map = holder.map_mut(syncline_device::Deadline::NEVER).unwrap();
+            mapped.send(()).unwrap();
+            let _ = released.recv();
+            drop(map);
+        });
+        is_mapped.recv().unwrap();
+        assert_eq!(loaded.run_until(&bindings, soon()), Err(RunError::DeadlinePassed));
+        drop(release);
+    });
+    loaded.run(&bindings).unwrap();
+    // A map of the calling thread's own will never be dropped while it waits.
+    let map = buffer.map(soon()).unwrap();
+    let error = loaded.run(&bindings).unwrap_err();
+    assert!(error.to_string().contains("drop the map"), "{error}");
+    drop(map);
+    assert_eq!(buffer.read::<u64>(0, 2).unwrap(), [1; 2]);
+}

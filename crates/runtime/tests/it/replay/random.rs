@@ -1,14 +1,15 @@
 //! Random programs: every plan run equals the serial run, bit for bit.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use syncline_deps::BufferId;
 use syncline_device::Buffer;
-use syncline_plan::{BufferKind, DeviceModel, Machine, TaskGraph};
-use syncline_runtime::replay::Bindings;
+use syncline_plan::{BufferKind, DeviceModel, Machine, TaskGraph, TaskInfo};
+use syncline_runtime::replay::{Bindings, LoadOptions, LoadedPlan, RunTicket, Steal};
 use syncline_testing::{Rng, for_seeds};
 
-use super::{compile, devices, load, serial};
+use super::{compile, devices, serial};
 
 #[allow(dead_code)]
 #[path = "../../../../plan/tests/it/program.rs"]
@@ -28,13 +29,28 @@ fn compare(rng: &mut Rng, graph: &TaskGraph, machine: &Machine) {
         bindings = bindings.bind_id(memory.buffer, &buffer);
         bound.push((memory.buffer, buffer));
     }
-    let mut loaded = load(&plan, serial::body);
+    let steal = *rng.pick(&[Steal::Off, Steal::On]);
+    let options = LoadOptions::default().with_steal(steal);
+    let body = |task: TaskInfo<'_>, _| Some(serial::body(task));
+    let mut loaded = LoadedPlan::load_with(Arc::clone(&plan), devices(), body, options).unwrap();
     for _ in 0..2 {
-        serial::run(graph, &mut expected);
-        loaded.run(&bindings).unwrap();
+        // One run after the other, or several that overlap.
+        let runs = *rng.pick(&[1, 1, 3, 6]);
+        let mut on_buffers = loaded.bind(&bindings).unwrap();
+        match runs {
+            1 => on_buffers.run().unwrap(),
+            _ => {
+                let tickets: Vec<RunTicket> =
+                    (0..runs).map(|_| on_buffers.start().unwrap()).collect();
+                tickets.into_iter().for_each(|ticket| ticket.wait().unwrap());
+            }
+        }
+        drop(on_buffers);
+        (0..runs).for_each(|_| serial::run(graph, &mut expected));
         for (id, buffer) in &bound {
             let found: Vec<u8> = buffer.read(0, buffer.bytes() as usize).unwrap();
-            assert_eq!(found, expected[id], "buffer {id} of\n{}", plan.to_text());
+            let plan = plan.to_text();
+            assert_eq!(found, expected[id], "buffer {id}, {steal:?}, {runs} runs of\n{plan}");
         }
     }
     assert!(graph.buffers().all(|buffer| {
@@ -43,7 +59,7 @@ fn compare(rng: &mut Rng, graph: &TaskGraph, machine: &Machine) {
 }
 
 fn on_lanes(test: &str, lanes: u16) {
-    for_seeds(test, 150, |rng| {
+    for_seeds(test, 60, |rng| {
         let machine = Machine::cpu(lanes).with_sync_ns(*rng.pick(&[0, 50, 2_000]));
         let graph = program::any_graph(rng, &machine, 40);
         compare(rng, &graph, &machine);
@@ -67,7 +83,7 @@ fn four_lanes_equal_the_serial_run() {
 
 #[test]
 fn two_devices_equal_the_serial_run() {
-    for_seeds("two_devices_equal_the_serial_run", 150, |rng| {
+    for_seeds("two_devices_equal_the_serial_run", 60, |rng| {
         let device = |at: u16| DeviceModel::new(format!("cpu:{at}"), 1 + at);
         let mut models = vec![device(0), device(1)];
         if rng.one_in(2) {
@@ -81,7 +97,7 @@ fn two_devices_equal_the_serial_run() {
 
 #[test]
 fn any_machine_equals_the_serial_run() {
-    for_seeds("any_machine_equals_the_serial_run", 60, |rng| {
+    for_seeds("any_machine_equals_the_serial_run", 25, |rng| {
         let machine = program::any_machine(rng);
         let graph = program::any_graph(rng, &machine, 60);
         compare(rng, &graph, &machine);

@@ -1,0 +1,126 @@
+//! Whether idle lanes take ops of busy ones.
+
+use std::time::{Duration, Instant};
+
+use syncline_plan::ExecutionPlan;
+
+use super::error::LoadError;
+use super::load::LoadedPlan;
+use super::route::routes;
+use super::steal::Board;
+use super::threads::When;
+
+/// Whether lanes that have nothing to do take ready ops of others of their device.
+///
+/// It balances bodies that take longer or shorter than was declared. It costs about a hundred nanoseconds an op: for
+/// short bodies the plan's own order is faster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Steal {
+    /// If the bodies are long enough to make up for it, by their declared or measured costs, or by what the first runs take.
+    #[default]
+    Auto,
+    /// Always, where a device has several lanes.
+    On,
+    /// Never: every op runs on its lane, in its order.
+    Off,
+}
+
+/// Bodies of this length make up for what stealing costs.
+const WORTH_NS: u64 = 3_000;
+
+/// How many runs are watched before it is decided by what they took.
+const WATCHED_RUNS: u32 = 3;
+
+/// What is known of how long bodies take.
+#[derive(Clone, Copy, Debug)]
+pub struct Balance {
+    steal: Steal,
+    watched: u32,
+    shortest: Duration,
+}
+
+impl Balance {
+    pub fn new(steal: Steal) -> Self {
+        Self { steal, watched: 0, shortest: Duration::MAX }
+    }
+
+    fn wants_stealing(&self, plan: &ExecutionPlan) -> bool {
+        match self.steal {
+            Steal::On => true,
+            Steal::Off => false,
+            Steal::Auto => {
+                let costs = plan.ops().iter().map(|op| op.end_ns - op.start_ns);
+                let total = costs.fold(0, u64::saturating_add);
+                total / (plan.ops().len() as u64).max(1) >= WORTH_NS
+            }
+        }
+    }
+}
+
+impl LoadedPlan {
+    /// Decides by the plan alone.
+    pub(super) fn balance(&mut self) -> Result<(), LoadError> {
+        match Board::can_steal(&self.plan) && self.balance.wants_stealing(&self.plan) {
+            true => self.steal_from_now_on(),
+            false => Ok(()),
+        }
+    }
+
+    /// The moment, if this run is one of the first ones, by which it is to be decided.
+    #[inline]
+    pub(super) fn watch(&self) -> Option<Instant> {
+        let is_open = self.balance.steal == Steal::Auto && self.balance.watched < WATCHED_RUNS;
+        is_open.then(Instant::now)
+    }
+
+    /// Takes account of how long a watched run took.
+    #[cold]
+    pub(super) fn note_duration(&mut self, took: Duration) {
+        self.balance.watched += 1;
+        self.balance.shortest = self.balance.shortest.min(took);
+        if self.balance.watched < WATCHED_RUNS || !Board::can_steal(&self.plan) {
+            return;
+        }
+        let busy = self.plan.lanes().iter().filter(|lane| lane.count > 0).count() as u128;
+        let each = self.balance.shortest.as_nanos() * busy / (self.plan.ops().len() as u128).max(1);
+        let is_worth_it = each >= u128::from(WORTH_NS);
+        match self.shared.board().is_some() {
+            true if !is_worth_it => self.keep_to_lanes(),
+            false if is_worth_it => {
+                // Without threads for it, the lanes go on as they did.
+                let _ = self.steal_from_now_on();
+            }
+            _ => {}
+        }
+    }
+
+    /// What was declared was far too long.
+    fn keep_to_lanes(&mut self) {
+        self.wait_for_all();
+        if self.overlaps {
+            self.route_between_runs();
+        }
+        self.shared.drop_board(self.last_run);
+    }
+
+    fn steal_from_now_on(&mut self) -> Result<(), LoadError> {
+        self.wait_for_all();
+        let board = Board::new(&self.plan, &self.plan.op_deps(), self.last_run);
+        for lane in 0..self.plan.lanes().len() {
+            if lane != self.own_lane && board.is_useful(lane) {
+                self.threads.ensure(lane, When::Always, self.last_run + 1)?;
+            }
+        }
+        self.shared.set_board(board);
+        Ok(())
+    }
+
+    /// Makes lanes wait for what they must see of the run before, when no run is under way.
+    pub(super) fn route_between_runs(&mut self) {
+        let waits = self.plan.run_waits(&self.plan.op_deps());
+        for (lane, route) in self.shared.lanes.iter().zip(routes(&self.plan, Some(&waits))) {
+            // SAFETY: `&mut self`, and the caller has waited for all runs.
+            unsafe { lane.set_route(route) };
+        }
+    }
+}

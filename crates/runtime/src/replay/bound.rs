@@ -1,0 +1,269 @@
+//! Bound plans: running a loaded plan on the memory bound to it, one run after the other or several at a time.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use syncline_device::Deadline;
+use syncline_plan::{CostModel, LaneIndex, OpKind};
+
+use super::bind::Claims;
+use super::error::{LoadError, RunError};
+use super::load::LoadedPlan;
+use super::run::{OpTime, take_part};
+use super::shared::{RUNS_MAX, RunMode, Shared};
+use super::stop::Why;
+use super::sync::Ordering;
+use super::threads::When;
+
+/// Stops the runs of a loaded plan from any thread.
+///
+/// Bodies that have begun come to their ends, others do not begin. Between runs it does nothing.
+#[derive(Clone, Debug)]
+pub struct Canceller(pub(super) Arc<Shared>);
+
+impl Canceller {
+    /// Stops the runs that are under way, if there are any.
+    pub fn cancel(&self) {
+        // There is no run number zero: all that are under way come after it.
+        self.0.stop.lower(0, Why::Cancelled);
+    }
+}
+
+/// A loaded plan with memory bound to it, to be run any number of times.
+///
+/// While it lives, the host and other work keep off what the plan writes. Dropping it waits for the runs that were
+/// started.
+#[derive(Debug)]
+pub struct BoundPlan<'a> {
+    pub(super) plan: &'a mut LoadedPlan,
+    pub(super) _claims: Claims<'a>,
+}
+
+impl BoundPlan<'_> {
+    /// How many runs may be under way at a time.
+    pub const RUNS_MAX: u64 = RUNS_MAX;
+
+    /// Runs the plan once and returns when all of it is done. Waits for runs that were started.
+    pub fn run(&mut self) -> Result<(), RunError> {
+        self.run_until(Deadline::NEVER)
+    }
+
+    /// As [`BoundPlan::run`]; no body begins after `deadline`.
+    pub fn run_until(&mut self, deadline: Deadline) -> Result<(), RunError> {
+        self.plan.run_bound(deadline, false)
+    }
+
+    /// As [`BoundPlan::run`], and notes when each op ran; see [`LoadedPlan::times`].
+    pub fn run_timed(&mut self) -> Result<(), RunError> {
+        self.plan.run_bound(Deadline::NEVER, true)
+    }
+
+    /// Starts a run and returns. It begins where its data allow, while earlier runs are still under way: what it reads and
+    /// writes is as if it came after them.
+    ///
+    /// Up to [`BoundPlan::RUNS_MAX`] runs are under way at a time; starting another waits for the first of them. The lane
+    /// that [`BoundPlan::run`] leaves to the calling thread gets a thread of its own.
+    ///
+    /// If a run fails, is cancelled or passes its deadline, the runs before it are not touched. Those that were started
+    /// after it end, too, with the same error, unless all their bodies had begun; runs started after those are as any.
+    ///
+    /// # Errors
+    /// No thread could be had.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use syncline_deps::{Arg, Dtype, View};
+    /// use syncline_device::cpu::CpuDevice;
+    /// use syncline_plan::{BufferSpec, CompileOptions, ExecutionPlan, Machine, TaskGraph, TaskSpec};
+    /// use syncline_runtime::replay::{Bindings, LoadedPlan, TaskBody};
+    ///
+    /// let mut graph = TaskGraph::new();
+    /// let x = graph.add_buffer(BufferSpec::external("x", 4))?;
+    /// graph.submit(&TaskSpec::new("increment", &[Arg::inout(x, View::contiguous(Dtype::U32, &[1])?)]))?;
+    /// let plan = ExecutionPlan::compile(&graph, &Machine::cpu(2), &CompileOptions::default())?;
+    /// let device = CpuDevice::open_default()?;
+    /// let mut loaded = LoadedPlan::load(Arc::new(plan), &[device.clone()], |_, _| {
+    ///     Some(TaskBody::new(|args| args.open().slice_mut::<u32>(0).map(|x| x[0] += 1)))
+    /// })?;
+    /// let buffer = device.buffer(4);
+    /// buffer.write(0, &[0u32])?;
+    /// let bindings = Bindings::new().bind("x", &buffer);
+    /// let mut bound = loaded.bind(&bindings)?;
+    /// let tickets = [bound.start()?, bound.start()?, bound.start()?];
+    /// for ticket in tickets {
+    ///     ticket.wait()?;
+    /// }
+    /// drop(bound);
+    /// assert_eq!(buffer.read::<u32>(0, 1)?, [3]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn start(&mut self) -> Result<RunTicket, LoadError> {
+        self.start_until(Deadline::NEVER)
+    }
+
+    /// As [`BoundPlan::start`]; no body of this run begins after `deadline`.
+    pub fn start_until(&mut self, deadline: Deadline) -> Result<RunTicket, LoadError> {
+        self.plan.start_bound(deadline)
+    }
+
+    /// Adds what the last timed run took to `costs`, for the next plan to be better.
+    pub fn observe(&mut self, costs: &mut CostModel) {
+        self.plan.observe(costs);
+    }
+}
+
+impl Drop for BoundPlan<'_> {
+    fn drop(&mut self) {
+        // Before the claims are let go of.
+        self.plan.wait_for_all();
+    }
+}
+
+/// A run that was started. Dropping it leaves the run alone.
+#[derive(Debug)]
+pub struct RunTicket {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl RunTicket {
+    /// Waits for the end of the run.
+    pub fn wait(self) -> Result<(), RunError> {
+        self.shared.wait_for_end(self.number);
+        self.shared.outcome(self.number)
+    }
+
+    /// Whether the run has ended.
+    pub fn has_ended(&self) -> bool {
+        self.shared.has_ended(self.number)
+    }
+}
+
+impl Drop for RunTicket {
+    fn drop(&mut self) {
+        self.shared.stop.tickets.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl LoadedPlan {
+    fn run_bound(&mut self, deadline: Deadline, is_timed: bool) -> Result<(), RunError> {
+        self.wait_for_all();
+        let watched = self.watch();
+        let number = self.begin(deadline, is_timed);
+        let shared = &*self.shared;
+        if !self.threads.is_empty() {
+            shared.started.publish(number);
+        }
+        take_part(shared, shared.board(), self.own_lane, number, &shared.started);
+        shared.wait_for_end(number);
+        self.last_ended = number;
+        let outcome = self.shared.outcome(number);
+        if let Some(began) = watched {
+            self.note_duration(began.elapsed());
+        }
+        outcome
+    }
+
+    fn start_bound(&mut self, deadline: Deadline) -> Result<RunTicket, LoadError> {
+        self.allow_overlap()?;
+        let number = self.begin(deadline, false);
+        self.shared.stop.tickets.fetch_add(1, Ordering::AcqRel);
+        self.shared.started.publish(number);
+        self.shared.own_started.publish(number);
+        if let Some(board) = self.shared.board() {
+            // For lanes that wait in the run before.
+            board.wake();
+        }
+        Ok(RunTicket { shared: Arc::clone(&self.shared), number })
+    }
+
+    /// Everything that comes before a run; returns its number.
+    fn begin(&mut self, deadline: Deadline, is_timed: bool) -> u64 {
+        let number = self.last_run + 1;
+        let shared = &*self.shared;
+        if self.last_ended + RUNS_MAX < number {
+            shared.wait_for_end(number - RUNS_MAX);
+            self.last_ended = number - RUNS_MAX;
+        }
+        // After that wait: a run that left out bodies is noted before its slot is used again.
+        if shared.stop.is_set() {
+            self.clear_stop();
+        }
+        let shared = &*self.shared;
+        // Reading the clock costs as much as several bodies.
+        let began = if is_timed { Instant::now() } else { self.loaded_at };
+        // SAFETY: `&mut self`, the run has not begun, and the one whose place it takes has ended.
+        unsafe { shared.set_mode(RunMode { number, deadline, is_timed, began }) };
+        if let Some(board) = shared.board() {
+            board.begin(number);
+        }
+        self.last_run = number;
+        number
+    }
+
+    /// Lets runs go on after a stop.
+    #[cold]
+    fn clear_stop(&mut self) {
+        self.wait_for_all();
+        let under_way = self.last_run.saturating_sub(RUNS_MAX) + 1..=self.last_run;
+        let first = under_way.into_iter().find(|&number| self.shared.has_skipped(number));
+        // Who left out a body did so in all runs after that.
+        self.shared.stop.clear(first.map(|first| (first, self.last_run)));
+    }
+
+    /// Waits for the end of every run that was started.
+    #[inline]
+    pub(super) fn wait_for_all(&mut self) {
+        if self.last_ended < self.last_run {
+            self.shared.wait_for_end(self.last_run);
+            self.last_ended = self.last_run;
+        }
+    }
+
+    /// Makes the next runs begin before the ones before have ended, if they do not yet.
+    fn allow_overlap(&mut self) -> Result<(), LoadError> {
+        let next = self.last_run + 1;
+        if self.overlaps {
+            return Ok(());
+        }
+        self.wait_for_all();
+        if self.shared.board().is_none() {
+            self.route_between_runs();
+        }
+        self.threads.ensure(self.own_lane, When::Away, next)?;
+        self.overlaps = true;
+        Ok(())
+    }
+
+    /// When each op ran in the last timed run; zero before there was one. By number of op.
+    pub fn times(&mut self) -> Vec<OpTime> {
+        self.wait_for_all();
+        let lanes = self.shared.lanes.iter();
+        lanes
+            // SAFETY: `&mut self`: no run is under way, and this is the owner.
+            .flat_map(|lane| (0..lane.steps.len()).map(|at| unsafe { lane.time(at) }))
+            .collect()
+    }
+
+    /// The lane that ran each op in the last timed run: its own in the plan, or one that was idle. By number of op.
+    pub fn ran_on(&mut self) -> Vec<LaneIndex> {
+        let ran_on = self.shared.ran_on.iter();
+        ran_on.map(|lane| LaneIndex(lane.load(Ordering::Relaxed))).collect()
+    }
+
+    /// Adds what the last timed run took to `costs`.
+    pub fn observe(&mut self, costs: &mut CostModel) {
+        let times = self.times();
+        let plan = Arc::clone(&self.plan);
+        for (op, time) in plan.ops().iter().zip(times) {
+            if let OpKind::Task(task) = op.kind
+                && time.end_ns > 0
+            {
+                let info = plan.task(task);
+                let device = &plan.machine().devices()[plan.device_of(task).index()].name;
+                let bytes = info.args().map(|arg| arg.view.bytes()).fold(0, u64::saturating_add);
+                costs.observe(info.kernel(), device, bytes, time.end_ns - time.start_ns);
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Routes: where a lane waits for others, and where it says how far it is.
+
+use syncline_plan::{ExecutionPlan, LaneIndex, OpIndex, RunWaits, Wait};
+
+use super::shared::{LaneWait, Route, Segment};
+
+/// Of how many steps a segment has at most: deadlines are looked at between segments.
+const SEGMENT_STEPS_MAX: usize = 64;
+
+/// The routes of all lanes; with `between`, for runs that begin before the ones before have ended.
+pub fn routes(plan: &ExecutionPlan, between: Option<&RunWaits>) -> Vec<Route> {
+    let mut is_awaited: Vec<bool> = plan.ops().iter().map(|op| op.is_awaited).collect();
+    for wait in between.iter().flat_map(|between| between.all()) {
+        let first = plan.lanes()[wait.lane.index()].first;
+        is_awaited[first.index() + wait.count as usize - 1] = true;
+    }
+    let lanes = 0..plan.lanes().len() as u16;
+    lanes.map(|lane| route(plan, LaneIndex(lane), between, &is_awaited)).collect()
+}
+
+/// Cuts the steps of a lane where something is waited for or announced.
+fn route(
+    plan: &ExecutionPlan,
+    lane: LaneIndex,
+    between: Option<&RunWaits>,
+    is_awaited: &[bool],
+) -> Route {
+    let first = plan.lanes()[lane.index()].first;
+    let mut waits: Vec<LaneWait> = Vec::new();
+    let mut segments: Vec<Segment> = Vec::new();
+    let mut start = 0;
+    for (at, op) in plan.lane_ops(lane).iter().enumerate() {
+        let index = OpIndex(first.0 + at as u32);
+        let own = plan.waits_of(op);
+        let last = between.map_or(&[][..], |between| between.of(index));
+        let ended = segments.last().is_none_or(|last| last.publishes);
+        if ended || !own.is_empty() || !last.is_empty() || at - start >= SEGMENT_STEPS_MAX {
+            let waits_start = waits.len() as u32;
+            waits.extend(last.iter().map(|wait| lane_wait(plan, wait, 1)));
+            waits.extend(own.iter().map(|wait| lane_wait(plan, wait, 0)));
+            let waits_end = waits.len() as u32;
+            segments.push(Segment { waits_start, waits_end, steps_end: 0, publishes: false });
+            start = at;
+        }
+        let segment = segments.last_mut().expect("one was begun");
+        segment.steps_end = at as u32 + 1;
+        segment.publishes = is_awaited[index.index()];
+    }
+    Route { segments: segments.into(), waits: waits.into() }
+}
+
+/// `wait` in the run that lies `runs` before.
+fn lane_wait(plan: &ExecutionPlan, wait: &Wait, runs: u64) -> LaneWait {
+    let steps = plan.lanes()[wait.lane.index()].count;
+    let back = u64::from(steps - wait.count) + runs * u64::from(steps);
+    LaneWait { lane: u32::from(wait.lane.0), steps, back }
+}
