@@ -119,7 +119,7 @@ fn a_failure_on_the_cpu_ends_the_run_on_all_devices() {
         is_armed.store(false, Ordering::SeqCst);
         buffer.write(0, &(0..ELEMENTS as i32).collect::<Vec<_>>()).unwrap();
         loaded.run(&bindings).unwrap();
-        let sign = if plan.tasks().len() % 2 == 0 { 1 } else { -1 };
+        let sign = if plan.tasks().len().is_multiple_of(2) { 1 } else { -1 };
         let expected: Vec<i32> = (0..ELEMENTS as i32).map(|x| x * sign).collect();
         assert_eq!(buffer.read::<i32>(0, ELEMENTS as usize).unwrap(), expected);
     }
