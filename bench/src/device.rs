@@ -4,6 +4,7 @@
 
 mod ash_peer;
 mod gemm;
+mod mixed;
 mod opencl;
 mod vulkan;
 #[cfg(feature = "wgpu")]
@@ -16,6 +17,7 @@ use crate::row::Row;
 pub fn run(effort: Effort) -> Vec<Row> {
     let mut rows = vulkan::run(effort);
     rows.extend(opencl::run(effort));
+    rows.extend(mixed::run(effort));
     rows.extend(gemm::run(effort));
     rows
 }

@@ -83,5 +83,7 @@ pub fn soak() -> Result<(), String> {
     }
     models(&[("SYNCLINE_SCHEDULES", "20000")])?;
     let all = ["nextest", "run", "--workspace", "--release", "--profile", "soak"];
+    let ignored = [&all[..], &["--run-ignored", "only"]].concat();
+    cargo(&ignored, &[])?;
     cargo(&all, &[("SYNCLINE_SEEDS", "5000")])
 }

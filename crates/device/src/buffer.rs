@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use syncline_deps::{Access, BufferId, Dtype, View};
 
 pub(crate) use hazards::{Hazards, Touch};
-pub use host::{Map, MapMut};
+pub use host::{Claim, Map, MapMut};
 pub use uses::Lease;
 use uses::Uses;
 
@@ -132,6 +132,11 @@ impl Buffer {
     /// Where the host has mapped the buffer, or there is no memory.
     pub fn lease(&self, access: Access) -> Result<Lease, DeviceError> {
         Lease::new(self.clone(), access.writes())
+    }
+
+    /// A lease for work of whoever has claimed this buffer, or is the only one to know it.
+    pub(crate) fn lease_under_claim(&self, access: Access) -> Result<Lease, DeviceError> {
+        Lease::under_claim(self.clone(), access.writes())
     }
 
     pub(crate) fn hazards(&self) -> MutexGuard<'_, Hazards> {

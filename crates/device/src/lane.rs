@@ -116,6 +116,23 @@ impl dyn Lane + '_ {
         unsafe { submit::submit(self, batch, Ordered::ByCaller) }
     }
 
+    /// Submits a batch over buffers that the caller has claimed: neither looks for conflicting work nor leaves a note
+    /// for later work to find.
+    ///
+    /// # Errors
+    /// As `submit`, except that buffers may be claimed.
+    ///
+    /// # Safety
+    /// Until the batch has ended, every buffer that it touches is claimed by the caller ([`Buffer::claim`], for writing
+    /// where the batch writes) or known to nobody else; and all conflicting work of the caller's own is ordered, by
+    /// waits or by being on the same lane.
+    ///
+    /// [`Buffer::claim`]: crate::Buffer::claim
+    pub unsafe fn submit_claimed(&self, batch: Batch) -> Result<Point, DeviceError> {
+        // SAFETY: the caller's promise.
+        unsafe { submit::submit_claimed(self, batch) }
+    }
+
     /// Waits for everything that was submitted before.
     pub fn synchronize(&self, deadline: Deadline) -> Result<(), DeviceError> {
         self.last().wait(deadline)

@@ -51,7 +51,7 @@ pub use batch::{
     Work,
 };
 pub use bridge::{Bell, Bridge, Woken};
-pub use buffer::{Buffer, BufferView, Lease, Map, MapMut};
+pub use buffer::{Buffer, BufferView, Claim, Lease, Map, MapMut};
 pub use device::{Capabilities, Device, DeviceInfo};
 pub use element::Element;
 pub use error::DeviceError;

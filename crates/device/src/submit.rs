@@ -25,14 +25,7 @@ pub(crate) unsafe fn submit(
     batch: Batch,
     ordered: Ordered,
 ) -> Result<Point, DeviceError> {
-    batch.signals.iter().try_for_each(|point| point.timeline().refuse_if_owned())?;
-    let mut uses = Uses::default();
-    for command in batch.commands.iter() {
-        check(lane, command)?;
-        command.for_each_access(|view, access| uses.note(view, access));
-    }
-    let Batch { waits, commands, signals, task } = batch;
-    let mut work = Work { waits, commands, signals, task, leases: Vec::new() };
+    let (mut work, mut uses) = checked(lane, batch)?;
     if uses.buffers.is_empty() {
         // SAFETY: the work was checked and touches no buffer.
         return unsafe { lane.enqueue(work) };
@@ -56,6 +49,28 @@ pub(crate) unsafe fn submit(
     let point = unsafe { lane.enqueue(work) }?;
     uses.for_each(|at, touch| hazards[at].note(touch, &point));
     Ok(point)
+}
+
+/// # Safety
+/// All buffers of the batch are the caller's alone until it has ended, and conflicting work of its own is ordered.
+pub(crate) unsafe fn submit_claimed(lane: &dyn Lane, batch: Batch) -> Result<Point, DeviceError> {
+    let (mut work, uses) = checked(lane, batch)?;
+    let leases = uses.buffers.iter().map(|buffer| buffer.lease_under_claim(uses.access_to(buffer)));
+    work.leases = leases.collect::<Result<_, _>>()?;
+    // SAFETY: the work was checked; the caller orders what conflicts with it.
+    unsafe { lane.enqueue(work) }
+}
+
+/// The work of a batch that could run on `lane`, without leases yet, and what it uses.
+fn checked(lane: &dyn Lane, batch: Batch) -> Result<(Work, Uses), DeviceError> {
+    batch.signals.iter().try_for_each(|point| point.timeline().refuse_if_owned())?;
+    let mut uses = Uses::default();
+    for command in batch.commands.iter() {
+        check(lane, command)?;
+        command.for_each_access(|view, access| uses.note(view, access));
+    }
+    let Batch { waits, commands, signals, task } = batch;
+    Ok((Work { waits, commands, signals, task, leases: Vec::new() }, uses))
 }
 
 /// The buffers that a batch uses, each once, and how it touches them.

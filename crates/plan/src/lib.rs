@@ -49,7 +49,7 @@ pub use graph::{
     TaskInfo, TaskSpec,
 };
 pub use hazards::{OpDep, OpDeps};
-pub use machine::{DeviceIndex, DeviceModel, Link, Machine, MachineError};
+pub use machine::{DeviceIndex, DeviceModel, Link, Machine, MachineError, Route};
 pub use plan::{
     Copy, CopyIndex, ExecutionPlan, LaneIndex, LaneKind, Memory, MemoryIndex, MemoryPlace, Op,
     OpIndex, OpKind, PlanArg, PlanLane, TaskIndex, Wait,

@@ -33,6 +33,8 @@ pub struct DeviceModel {
     pub memory_bytes: u64,
     /// Declared costs are multiplied by this and divided by 1000: 500 is a device twice as fast as declared.
     pub cost_permille: u32,
+    /// Whether tasks may run on it; otherwise it is there for its memory, through which others exchange bytes.
+    pub runs_tasks: bool,
 }
 
 impl DeviceModel {
@@ -44,6 +46,7 @@ impl DeviceModel {
             copy_lane: true,
             memory_bytes: u64::MAX,
             cost_permille: 1000,
+            runs_tasks: true,
         }
     }
 
@@ -56,6 +59,12 @@ impl DeviceModel {
     /// The same device, its copies on the compute lanes.
     pub fn without_copy_lane(mut self) -> Self {
         self.copy_lane = false;
+        self
+    }
+
+    /// The same device, there for its memory alone.
+    pub fn without_tasks(mut self) -> Self {
+        self.runs_tasks = false;
         self
     }
 }
@@ -73,6 +82,19 @@ pub struct Link {
     pub latency_ns: u64,
 }
 
+/// How bytes get from one device to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Route {
+    /// One copy, on a lane of the device that they go to.
+    #[default]
+    Pull,
+    /// One copy, on a lane of the device that they come from.
+    Push,
+    /// Two copies, through memory of this device. Large ones go in pieces, so that the second copy of a piece and the
+    /// first one of the next take place at the same time.
+    Through(DeviceIndex),
+}
+
 /// The devices and links that a plan is made for.
 ///
 /// ```
@@ -86,6 +108,9 @@ pub struct Link {
 pub struct Machine {
     devices: Vec<DeviceModel>,
     links: Vec<Link>,
+    /// Those that are not [`Route::Pull`].
+    routes: Vec<(DeviceIndex, DeviceIndex, Route)>,
+    piece_bytes: u64,
     sync_ns: u64,
 }
 
@@ -106,6 +131,13 @@ pub enum MachineError {
     TooManyLanes { lanes: usize, max: usize },
     #[error("a link of device {device}, in a machine of {devices}")]
     NoSuchDevice { device: u16, devices: usize },
+    #[error(
+        "bytes from {source_device} to {target} cannot go through {through}: both of the copies must be direct, between \
+         different devices"
+    )]
+    NotDirect { source_device: DeviceIndex, target: DeviceIndex, through: DeviceIndex },
+    #[error("pieces of no bytes: copies through another device need at least one")]
+    NoPieces,
 }
 
 impl Machine {
@@ -118,6 +150,9 @@ impl Machine {
     /// Bandwidth of a link that was not described: memory speed of a small server.
     const BYTES_PER_US: u64 = 8_000;
     const LATENCY_NS: u64 = 500;
+    /// Pieces of copies through another device, unless said otherwise: long beside the time that a copy takes to begin,
+    /// short beside what is worth overlapping.
+    pub const PIECE_BYTES: u64 = 8 << 20;
 
     /// A machine of `devices`, all linked at memory speed; [`Machine::with_link`] says otherwise.
     pub fn new(devices: Vec<DeviceModel>) -> Result<Self, MachineError> {
@@ -143,7 +178,13 @@ impl Machine {
         if lanes > Self::LANES_MAX {
             return Err(MachineError::TooManyLanes { lanes, max: Self::LANES_MAX });
         }
-        Ok(Self { devices, links: Vec::new(), sync_ns: Self::SYNC_NS })
+        Ok(Self {
+            devices,
+            links: Vec::new(),
+            routes: Vec::new(),
+            piece_bytes: Self::PIECE_BYTES,
+            sync_ns: Self::SYNC_NS,
+        })
     }
 
     /// One CPU device `cpu` with `lanes` lanes (at least one).
@@ -154,15 +195,56 @@ impl Machine {
 
     /// The same machine with `link` described; the last description of a pair counts.
     pub fn with_link(mut self, link: Link) -> Result<Self, MachineError> {
-        for device in [link.source, link.target] {
-            if device.index() >= self.devices.len() {
-                let devices = self.devices.len();
-                return Err(MachineError::NoSuchDevice { device: device.0, devices });
-            }
-        }
+        self.check_devices([link.source, link.target])?;
         self.links.retain(|old| (old.source, old.target) != (link.source, link.target));
         self.links.push(link);
         Ok(self)
+    }
+
+    /// The same machine, bytes from `source` to `target` going by `route`; the last description of a pair counts.
+    pub fn with_route(
+        mut self,
+        source: DeviceIndex,
+        target: DeviceIndex,
+        route: Route,
+    ) -> Result<Self, MachineError> {
+        self.check_devices([source, target])?;
+        self.routes.retain(|old| (old.0, old.1) != (source, target));
+        if route != Route::Pull {
+            self.routes.push((source, target, route));
+        }
+        for &(source, target, route) in &self.routes {
+            let Route::Through(through) = route else { continue };
+            self.check_devices([through])?;
+            let is_direct = |from, to| !matches!(self.route(from, to), Route::Through(_));
+            let apart = through != source && through != target;
+            if !(apart && is_direct(source, through) && is_direct(through, target)) {
+                return Err(MachineError::NotDirect { source_device: source, target, through });
+            }
+        }
+        Ok(self)
+    }
+
+    fn check_devices(
+        &self,
+        used: impl IntoIterator<Item = DeviceIndex>,
+    ) -> Result<(), MachineError> {
+        let devices = self.devices.len();
+        match used.into_iter().find(|device| device.index() >= devices) {
+            Some(device) => Err(MachineError::NoSuchDevice { device: device.0, devices }),
+            None => Ok(()),
+        }
+    }
+
+    /// The same machine, copies through another device going in pieces of at most `bytes`.
+    pub fn with_piece_bytes(mut self, bytes: u64) -> Result<Self, MachineError> {
+        match bytes {
+            0 => Err(MachineError::NoPieces),
+            _ => {
+                self.piece_bytes = bytes;
+                Ok(self)
+            }
+        }
     }
 
     /// The same machine, a wait across lanes costing `ns`.
@@ -179,6 +261,22 @@ impl Machine {
     /// The links that were described.
     pub fn links(&self) -> &[Link] {
         &self.links
+    }
+
+    /// How bytes get from `source` to `target`.
+    pub fn route(&self, source: DeviceIndex, target: DeviceIndex) -> Route {
+        let described = self.routes.iter().find(|known| (known.0, known.1) == (source, target));
+        described.map_or(Route::Pull, |&(_, _, route)| route)
+    }
+
+    /// The routes that are not [`Route::Pull`].
+    pub fn routes(&self) -> &[(DeviceIndex, DeviceIndex, Route)] {
+        &self.routes
+    }
+
+    /// The most bytes of a piece of a copy through another device.
+    pub fn piece_bytes(&self) -> u64 {
+        self.piece_bytes
     }
 
     /// What a wait across lanes costs.
@@ -198,8 +296,15 @@ impl Machine {
         Some(DeviceIndex(position as u16))
     }
 
-    /// How long copying `bytes` from `source` to `target` takes.
+    /// How long copying `bytes` from `source` to `target` takes, both copies together where the route has two.
     pub fn copy_ns(&self, source: DeviceIndex, target: DeviceIndex, bytes: u64) -> u64 {
+        if let Route::Through(through) = self.route(source, target) {
+            let (first, second) =
+                (self.copy_ns(source, through, bytes), self.copy_ns(through, target, bytes));
+            // Of the shorter one, all but a piece is hidden behind the longer one.
+            let pieces = bytes.div_ceil(self.piece_bytes).max(1);
+            return first.max(second).saturating_add(first.min(second) / pieces);
+        }
         let described =
             self.links.iter().find(|link| (link.source, link.target) == (source, target));
         let (bytes_per_us, latency_ns) = match described {
@@ -235,6 +340,24 @@ mod tests {
         assert_eq!(machine.copy_ns(a, b, 1000), 2007);
         assert_ne!(machine.copy_ns(b, a, 1000), 2007);
         assert!(machine.with_link(Link { target: DeviceIndex(2), ..link }).is_err());
+    }
+
+    #[test]
+    fn a_route_goes_through_one_device_and_no_further() {
+        let devices = ["a", "b", "c"].map(|name| DeviceModel::new(name, 1)).to_vec();
+        let [a, b, c] = [0, 1, 2].map(DeviceIndex);
+        let machine = Machine::new(devices).unwrap();
+        assert_eq!(machine.route(a, b), Route::Pull);
+        let machine = machine.with_route(a, b, Route::Push).unwrap();
+        let machine = machine.with_route(a, c, Route::Through(b)).unwrap();
+        let legs = machine.copy_ns(a, b, 4096) + machine.copy_ns(b, c, 4096);
+        assert_eq!(machine.copy_ns(a, c, 4096), legs);
+        assert!(machine.copy_ns(a, c, 1 << 30) < machine.copy_ns(a, b, 1 << 30) * 3 / 2);
+        for wrong in [Route::Through(a), Route::Through(c), Route::Through(DeviceIndex(3))] {
+            assert!(machine.clone().with_route(a, c, wrong).is_err(), "{wrong:?}");
+        }
+        assert!(machine.clone().with_route(b, a, Route::Through(c)).is_ok());
+        assert!(machine.with_route(a, b, Route::Through(c)).is_err(), "a route over a route");
     }
 
     #[test]

@@ -2,14 +2,46 @@
 
 use half::{bf16, f16};
 use syncline_deps::Dtype;
+use syncline_device::{Backend, DeviceSpec};
+use syncline_plan::TaskIndex;
+
+use crate::program::Program;
+use crate::run::Run;
 
 /// How far two floats may be apart.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tolerance {
     /// Not at all: every bit the same.
     Exact,
-    /// By this share of the larger one, or absolutely below 1.
+    /// By this share of the larger one, or absolutely below 1. Integers not at all.
     Relative(f64),
+}
+
+/// What an error of one task may grow to in those that go on with its result.
+const GROWTH: f64 = 4.0;
+
+impl Program {
+    /// How far `run` may be from the serial run: not at all if every task ran on a CPU device. Otherwise by what the
+    /// tolerances of the kernels add up to along the longest chain of tasks that wait for each other, times four.
+    pub fn tolerance(&self, run: &Run) -> Tolerance {
+        let Some(plan) = &run.plan else { return Tolerance::Exact };
+        let is_cpu = |task: TaskIndex| {
+            let name = &plan.machine().devices()[plan.device_of(task).index()].name;
+            name.parse().is_ok_and(|spec: DeviceSpec| spec.backend == Backend::Cpu)
+        };
+        if plan.tasks().all(|task| is_cpu(task.index())) {
+            return Tolerance::Exact;
+        }
+        let mut off: Vec<f64> = Vec::with_capacity(self.tasks().len());
+        for (task, what) in plan.tasks().zip(self.tasks()) {
+            let before = task.edges().iter().map(|edge| off[edge.pred.index()]);
+            off.push(what.tolerance + before.fold(0.0, f64::max));
+        }
+        match off.into_iter().fold(0.0, f64::max) {
+            0.0 => Tolerance::Exact,
+            limit => Tolerance::Relative(limit * GROWTH),
+        }
+    }
 }
 
 /// Where two buffers differ most.
@@ -44,6 +76,7 @@ pub fn compare(
         let off = (x - y).abs() / x.abs().max(y.abs()).max(1.0);
         let allowed = match tolerance {
             Tolerance::Exact => false,
+            Tolerance::Relative(_) if !is_float(dtype) => false,
             // Two NaNs of other bits agree; a NaN and a number do not.
             Tolerance::Relative(limit) => off <= limit || (x.is_nan() && y.is_nan()),
         };
@@ -57,6 +90,10 @@ pub fn compare(
         }
     }
     worst.map(|(_, difference)| Difference { count, ..difference })
+}
+
+fn is_float(dtype: Dtype) -> bool {
+    matches!(dtype, Dtype::F16 | Dtype::BF16 | Dtype::F32 | Dtype::F64)
 }
 
 fn number(bytes: &[u8], dtype: Dtype) -> f64 {

@@ -120,7 +120,8 @@ impl<'a> Writer<'a> {
         entry.extra.insert("bytes".to_owned(), Value::from(copy.bytes()));
         let after_tasks = self.program.trace().tasks.last().map_or(0, |task| task.id + 1);
         self.ids.push(after_tasks + number as u64);
-        let device = self.plan.memories()[copy.target.index()].device.index();
+        // Where it ran: copies are pulled by one device's lane or pushed by the other's.
+        let device = self.plan.lanes()[timing.timing.lane].device.index();
         self.timed(entry, timing.timing, device)
     }
 

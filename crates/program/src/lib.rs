@@ -18,12 +18,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod choices;
 mod compare;
 mod error;
 mod examples;
 mod executed;
 mod initial;
 pub mod npy;
+mod opened;
 mod overheads;
 mod planned;
 mod program;

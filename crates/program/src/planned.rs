@@ -6,16 +6,17 @@ use std::sync::Arc;
 use serde_json::Value;
 use syncline_deps::trace::Place;
 use syncline_deps::{Arg, BufferId, ScopeKind, TaskId};
-use syncline_device::cpu::CpuOptions;
-use syncline_device::{Backend, Buffer, Device, DeviceRegistry, DeviceSpec};
+use syncline_device::{Backend, Buffer, DeviceSpec};
 use syncline_kernels::nearest;
 use syncline_plan::{
-    BufferSpec, CompileOptions, CostModel, DeviceChoice, DeviceIndex, DeviceModel, ExecutionPlan,
-    LaneIndex, LaneKind, Machine, OpKind, TaskGraph, TaskSpec,
+    BufferSpec, CompileOptions, CostModel, DeviceChoice, DeviceIndex, ExecutionPlan, LaneIndex,
+    LaneKind, Machine, OpKind, TaskGraph, TaskSpec,
 };
-use syncline_runtime::replay::{Bindings, LoadedPlan, OpTime, TaskBody};
+use syncline_runtime::replay::{Bindings, LoadOptions, LoadedPlan, OpTime, TaskBody};
 
+use crate::choices::Choices;
 use crate::error::{ProgramError, RunError};
+use crate::opened::Opened;
 use crate::program::Program;
 use crate::progress::Progress;
 use crate::run::{CopyTiming, Run, RunOptions, Timing, read_back, watched};
@@ -23,32 +24,51 @@ use crate::run::{CopyTiming, Run, RunOptions, Timing, read_back, watched};
 impl Program {
     /// Compiles the program for these devices and replays it; the fastest of the repeats counts.
     ///
-    /// The first repeat runs a plan made from guessed costs, the others one made from those that it measured.
+    /// The first repeat runs a plan made from guessed costs, the others one made from those that it measured. With
+    /// several devices, the first repeat runs the program once on each of them, as far as its kernels and the trace
+    /// allow: what is then known of all is what the others are placed by.
     pub fn run_planned(&self, options: &RunOptions) -> Result<Run, RunError> {
-        let devices = open(&options.devices)?;
-        let machine = machine(&devices)?;
-        let graph = self.graph(&machine)?;
+        let mut opened = Opened::new(options)?;
+        let machine = opened.machine()?;
         let mut costs = CostModel::default();
         let mut best: Option<Run> = None;
-        let mut loaded: Option<LoadedPlan> = None;
-        for repeat in 0..options.repeats.max(1) {
-            if repeat < 2 {
-                loaded = Some(self.load_plan(
-                    &graph,
-                    &machine,
-                    &devices,
-                    &costs,
-                    options.progress.as_ref(),
-                )?);
-            }
-            let plan = loaded.as_mut().expect("loaded in the first repeat");
-            let run = self.run_once(plan, &devices)?;
-            plan.observe(&mut costs);
-            if let Some(progress) = &options.progress {
-                progress.reach(u64::from(repeat + 1) * self.tasks().len() as u64);
-            }
+        let mut keep = |run: Run| {
             if best.as_ref().is_none_or(|best| run.makespan_ns < best.makespan_ns) {
                 best = Some(run);
+            }
+        };
+        let repeats = options.repeats.max(1);
+        let progress = options.progress.as_ref();
+        let choices = Choices::new(self, &opened.devices);
+        let graph = self.graph_with(&machine, &choices, |task| self.tasks()[task].cost_ns)?;
+        let mut prepared: Option<Prepared> = None;
+        for repeat in 0..repeats {
+            if repeat == 0 && repeats > 1 && choices.devices.len() > 1 {
+                for &device in &choices.devices {
+                    let preferred = choices.preferring(device);
+                    let cost_ns = |task: usize| self.tasks()[task].cost_ns;
+                    let graph = self.graph_with(&machine, &preferred, cost_ns)?;
+                    let load = LoadOptions::default().split();
+                    let mut alone =
+                        self.prepare(&graph, &machine, &opened, &costs, progress, load)?;
+                    keep(self.run_once(&mut alone)?);
+                    alone.loaded.observe(&mut costs);
+                }
+            } else {
+                // Made anew where more is known than when it was made.
+                if repeat < 2 || prepared.is_none() {
+                    let load = LoadOptions::default();
+                    // The one before gives its memory back first.
+                    drop(prepared.take());
+                    let made = self.prepare(&graph, &machine, &opened, &costs, progress, load)?;
+                    prepared = Some(made);
+                }
+                let prepared = prepared.as_mut().expect("just made");
+                keep(self.run_once(prepared)?);
+                prepared.loaded.observe(&mut costs);
+            }
+            if let Some(progress) = progress {
+                progress.reach(u64::from(repeat + 1) * self.tasks().len() as u64);
             }
         }
         Ok(best.expect("at least one repeat"))
@@ -56,12 +76,13 @@ impl Program {
 
     /// The program as a graph for `machine`: all its buffers are external, so that they can be read afterwards.
     pub fn graph(&self, machine: &Machine) -> Result<TaskGraph, RunError> {
-        self.graph_with_costs(machine, |task| self.tasks()[task].cost_ns)
+        self.graph_with(machine, &Choices::as_written(self), |task| self.tasks()[task].cost_ns)
     }
 
-    pub(crate) fn graph_with_costs(
+    pub(crate) fn graph_with(
         &self,
         machine: &Machine,
+        choices: &Choices,
         cost_ns: impl Fn(usize) -> u64,
     ) -> Result<TaskGraph, RunError> {
         let mut graph = TaskGraph::new();
@@ -86,7 +107,8 @@ impl Program {
             }
             scope = task.scope;
             let place = Place::task(index, task.id).member("device");
-            let names: Vec<String> = what.devices.iter().map(DeviceSpec::to_string).collect();
+            let names: Vec<String> =
+                choices.of_task[index].iter().map(DeviceSpec::to_string).collect();
             names.iter().try_for_each(|name| find(machine, name, place).map(|_| ()))?;
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let args: Vec<Arg> = task
@@ -108,56 +130,82 @@ impl Program {
         Ok(graph)
     }
 
-    fn load_plan(
+    /// A plan of `graph`, loaded, with buffers to run it on. Kernels that a driver must compile have been when it is
+    /// returned: that belongs to no run.
+    fn prepare(
         &self,
         graph: &TaskGraph,
         machine: &Machine,
-        devices: &[Arc<dyn Device>],
+        opened: &Opened,
         costs: &CostModel,
         progress: Option<&Progress>,
-    ) -> Result<LoadedPlan, RunError> {
+        load: LoadOptions,
+    ) -> Result<Prepared, RunError> {
         let options = CompileOptions::default().with_costs(costs);
         let plan = ExecutionPlan::compile(graph, machine, &options).map_err(refused)?;
-        let body = |task: syncline_plan::TaskInfo<'_>, _| {
+        let body = |task: syncline_plan::TaskInfo<'_>, device: DeviceSpec| {
             let what = &self.tasks()[task.index().index()];
-            TaskBody::kernel(&watched(progress, &what.kernel), what.scalars.clone())
+            let kernel = match device.backend {
+                Backend::Cpu => watched(progress, &what.kernel),
+                _ => what.kernel.clone(),
+            };
+            Some(TaskBody::kernel(&kernel, what.scalars.clone()))
         };
-        LoadedPlan::load(Arc::new(plan), devices, body).map_err(refused)
-    }
-
-    fn run_once(
-        &self,
-        loaded: &mut LoadedPlan,
-        devices: &[Arc<dyn Device>],
-    ) -> Result<Run, RunError> {
-        let plan = loaded.plan().clone();
-        let mut buffers: Vec<Buffer> = Vec::new();
+        let loaded = LoadedPlan::load_with(Arc::new(plan), &opened.devices, body, load);
+        let loaded = loaded.map_err(refused)?;
         let mut bindings = Bindings::new();
-        for (_, memory) in plan.bound_memories() {
-            let index = memory.buffer.0 as usize;
-            let buffer = devices[memory.device.index()].buffer(memory.bytes);
-            buffer.write(0, &self.initial_contents(index)?)?;
+        let mut buffers: Vec<Buffer> = Vec::new();
+        for (_, memory) in loaded.plan().bound_memories() {
+            let buffer = opened.devices[memory.device.index()].buffer(memory.bytes);
             bindings = bindings.bind_id(memory.buffer, &buffer);
             buffers.push(buffer);
         }
-        loaded.bind(&bindings).map_err(refused)?.run_timed().map_err(|error| self.failed(error))?;
+        let mut prepared = Prepared { loaded, buffers, bindings };
+        if opened.devices.iter().any(|device| device.spec().backend != Backend::Cpu) {
+            self.fill(&prepared)?;
+            let run = prepared.loaded.run(&prepared.bindings);
+            run.map_err(|error| self.failed(error))?;
+        }
+        Ok(prepared)
+    }
+
+    /// Writes what the buffers hold before the first task.
+    fn fill(&self, prepared: &Prepared) -> Result<(), RunError> {
+        let memories = prepared.loaded.plan().bound_memories();
+        for ((_, memory), buffer) in memories.zip(&prepared.buffers) {
+            buffer.write(0, &self.initial_contents(memory.buffer.0 as usize)?)?;
+        }
+        Ok(())
+    }
+
+    fn run_once(&self, prepared: &mut Prepared) -> Result<Run, RunError> {
+        self.fill(prepared)?;
+        let Prepared { loaded, buffers, bindings } = prepared;
+        loaded.bind(bindings).map_err(refused)?.run_timed().map_err(|error| self.failed(error))?;
         let (times, ran_on) = (loaded.times(), loaded.ran_on());
-        Ok(collect(&plan, &times, &ran_on, read_back(&buffers)?))
+        Ok(collect(loaded.plan(), &times, &ran_on, read_back(buffers)?))
     }
 
     fn failed(&self, error: syncline_runtime::replay::RunError) -> RunError {
         use syncline_runtime::replay::RunError as Replay;
         match error {
             Replay::Failed { task, index, cause } | Replay::Panicked { task, index, cause } => {
-                RunError::Task {
-                    id: self.trace().tasks[index.index()].id,
-                    name: task,
-                    message: cause,
+                match self.trace().tasks.get(index.index()) {
+                    Some(of) => RunError::Task { id: of.id, name: task, message: cause },
+                    // A copy between devices is no task of the trace.
+                    None => refused(format!("{task}: {cause}")),
                 }
             }
             other => refused(other),
         }
     }
+}
+
+/// A plan with its buffers: one for each that the caller binds, in their order.
+struct Prepared {
+    loaded: LoadedPlan,
+    buffers: Vec<Buffer>,
+    bindings: Bindings,
 }
 
 pub(crate) fn refused(error: impl std::fmt::Display) -> RunError {
@@ -175,26 +223,6 @@ fn find(machine: &Machine, name: &str, place: Place) -> Result<DeviceIndex, Prog
             known: known.join(", "),
         }
     })
-}
-
-/// Opens the devices; processors are shared out evenly among those of the CPU.
-fn open(specs: &[DeviceSpec]) -> Result<Vec<Arc<dyn Device>>, RunError> {
-    let cpus = specs.iter().filter(|spec| spec.backend == Backend::Cpu);
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let lanes = (cores / cpus.clone().count().max(1)).max(1);
-    let options = cpus.map(|spec| CpuOptions::new(spec.index).compute_lanes(lanes)).collect();
-    let registry = DeviceRegistry::with_cpu_devices(options);
-    specs.iter().map(|&spec| registry.open(spec).map_err(RunError::from)).collect()
-}
-
-fn machine(devices: &[Arc<dyn Device>]) -> Result<Machine, RunError> {
-    let model = |device: &Arc<dyn Device>| {
-        let lanes = device.lanes().iter();
-        let compute = lanes.filter(|lane| lane.info().kind == syncline_device::LaneKind::Compute);
-        DeviceModel::new(device.spec().to_string(), compute.count() as u16)
-            .with_memory(device.info().memory_bytes)
-    };
-    Machine::new(devices.iter().map(model).collect()).map_err(refused)
 }
 
 /// What ran when, and on which lane (by op; as planned where nothing is said): tasks in the order of the trace, and copies.

@@ -38,6 +38,8 @@ pub struct ProgramTask {
     pub kernel: Kernel,
     /// Its scalars, in the order in which the body finds them.
     pub scalars: Vec<Scalar>,
+    /// How far its results may be off on another device than the CPU, relative to numbers of about one.
+    pub tolerance: f64,
     /// A first guess of how long it takes.
     pub cost_ns: u64,
     /// Of several that could start, the one with the highest priority does.

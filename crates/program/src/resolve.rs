@@ -30,12 +30,22 @@ fn task_of(task: &TraceTask, place: Place, library: &Library) -> Result<ProgramT
     Ok(ProgramTask {
         kernel: entry.kernel.clone(),
         scalars,
+        tolerance: tolerance_of(entry, &args),
         cost_ns: guessed_ns((entry.signature.operations)(&views), &args),
         priority: whole(task, place, "priority", i64::from(i32::MIN)..=i64::from(i32::MAX), 0)?
             as i32,
         blocks: whole(task, place, "blocks", 1..=i64::from(u32::MAX), 1)? as u32,
         devices: devices_of(task, place)?,
     })
+}
+
+/// How far a result may be off where the numbers are about one: by the kernel's tolerance, with as many terms as there
+/// are operations for an element written.
+fn tolerance_of(entry: &Entry, args: &[Arg]) -> f64 {
+    let views: Vec<_> = args.iter().map(|arg| arg.view).collect();
+    let written = args.iter().filter(|arg| arg.access.writes()).map(|arg| arg.view.elements());
+    let terms = (entry.signature.operations)(&views) / written.max().unwrap_or(1).max(1);
+    entry.signature.tolerance.bound(views.iter().map(|view| view.dtype()), 1.0, terms)
 }
 
 /// Eight operations and eight bytes a nanosecond: the order of magnitude of one core, until it is measured.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use syncline_deps::trace::{Lane, Trace};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::{
-    Batch, Buffer, Command, Deadline, Device, DeviceSpec, Kernel, KernelArg, LaneKind,
+    Batch, Buffer, Command, Deadline, Device, DeviceRegistry, DeviceSpec, Kernel, KernelArg,
+    LaneKind,
 };
 use syncline_plan::ExecutionPlan;
 
@@ -47,6 +48,8 @@ pub struct CopyTiming {
 pub struct RunOptions {
     /// The devices to use.
     pub devices: Vec<DeviceSpec>,
+    /// Adds the backends that they may be of to a registry, which has the CPU already.
+    pub backends: fn(&mut DeviceRegistry),
     /// How often to run; the fastest run is reported.
     pub repeats: u32,
     /// Counts the tasks that are done, for whoever watches.
@@ -55,7 +58,7 @@ pub struct RunOptions {
 
 impl Default for RunOptions {
     fn default() -> Self {
-        Self { devices: vec![DeviceSpec::CPU], repeats: 1, progress: None }
+        Self { devices: vec![DeviceSpec::CPU], backends: |_| (), repeats: 1, progress: None }
     }
 }
 

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use syncline_plan::{CompileOptions, DeviceModel, ExecutionPlan, Link, Machine, OpKind};
 use syncline_runtime::replay::OpTime;
 
+use crate::choices::Choices;
 use crate::error::RunError;
 use crate::overheads::Overheads;
 use crate::planned::{collect, refused};
@@ -158,7 +159,8 @@ impl Program {
             None => machine.machine.clone(),
         };
         // A lane is taken for the time between tasks too; the tasks themselves are shown without it.
-        let graph = self.graph_with_costs(&machine, |task| costs[task] + dispatch_ns)?;
+        let cost_ns = |task: usize| costs[task] + dispatch_ns;
+        let graph = self.graph_with(&machine, &Choices::as_written(self), cost_ns)?;
         let plan = ExecutionPlan::compile(&graph, &machine, &CompileOptions::default());
         let plan = Arc::new(plan.map_err(refused)?);
         let time = |op: &syncline_plan::Op| match op.kind {

@@ -5,11 +5,13 @@
 
 mod context;
 mod error;
+mod machine;
 mod strategy;
 mod transfer;
 
 pub use context::DeviceContext;
 pub use error::ExecutorError;
+pub use machine::machine_of;
 pub use strategy::SyncStrategy;
 
 use std::sync::Arc;
@@ -34,7 +36,7 @@ pub struct ExecutorOptions {
 
 impl Default for ExecutorOptions {
     fn default() -> Self {
-        Self { force_staging: false, staging_chunk_bytes: 1 << 20, staging_memory_bytes: 256 << 20 }
+        Self { force_staging: false, staging_chunk_bytes: 8 << 20, staging_memory_bytes: 256 << 20 }
     }
 }
 

@@ -11,14 +11,26 @@
 //! | [`runtime`] | the executor, replay of plans, the stream runtime |
 //! | [`reshard`] | layouts, transfer plans, and the copy service |
 //!
+//! [`registry`] finds the devices of all backends: `vulkan`, `opencl` and `cuda` are features, on unless they are turned
+//! off, and each loads its driver at run time.
+//!
 #![doc = include_str!("../../../docs/GUIDE.md")]
 
+mod backends;
+
+pub use backends::{register_backends, registry};
+#[cfg(feature = "cuda")]
+pub use syncline_cuda as cuda;
 pub use syncline_deps as deps;
 pub use syncline_device as device;
 pub use syncline_kernels as kernels;
+#[cfg(feature = "opencl")]
+pub use syncline_opencl as opencl;
 pub use syncline_plan as plan;
 pub use syncline_reshard as reshard;
 pub use syncline_runtime as runtime;
+#[cfg(feature = "vulkan")]
+pub use syncline_vulkan as vulkan;
 
 /// The examples of the README are tested like all others.
 #[doc = include_str!("../../../README.md")]

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use clap::Args;
 use serde_json::{Value, json};
+use syncline_device::DeviceInfo;
 use syncline_device::registry::Found;
-use syncline_device::{DeviceInfo, DeviceRegistry};
 
 use crate::outcome::{Failure, Outcome};
 use crate::output::to_standard_output;
@@ -20,7 +20,7 @@ pub(crate) struct DevicesArgs {
 
 impl DevicesArgs {
     pub(crate) fn run(self) -> Result<Outcome, Failure> {
-        let found = DeviceRegistry::new().probe();
+        let found = syncline::registry().probe();
         to_standard_output(|out| {
             match self.json {
                 true => writeln!(out, "{:#}", to_json(&found))?,
@@ -51,6 +51,13 @@ fn to_json(found: &[Found]) -> Value {
                    "memory_bytes": info.memory_bytes, "can": abilities(info)})
         })
         .collect();
+    let refused: Vec<Value> = found
+        .iter()
+        .flat_map(|one| one.refused.iter().map(move |refused| (one.backend, refused)))
+        .map(|(backend, refused)| {
+            json!({"backend": backend.name(), "name": refused.name, "why": refused.reason})
+        })
+        .collect();
     let missing: Vec<Value> = found
         .iter()
         .filter_map(|one| {
@@ -58,7 +65,8 @@ fn to_json(found: &[Found]) -> Value {
             Some(json!({"backend": one.backend.name(), "why": why}))
         })
         .collect();
-    json!({"format": "syncline-devices", "version": 1, "devices": devices, "unusable": missing})
+    json!({"format": "syncline-devices", "version": 1, "devices": devices, "refused": refused,
+           "unusable": missing})
 }
 
 fn print(out: &mut dyn Write, found: &Found) -> io::Result<()> {
@@ -69,5 +77,14 @@ fn print(out: &mut dyn Write, found: &Found) -> io::Result<()> {
             writeln!(out, "{:9} {}, {gib:.1} GiB: {can}", info.spec.to_string(), info.name)
         }),
         Err(why) => writeln!(out, "{:9} cannot be used: {why}", found.backend.name()),
-    }
+    }?;
+    found.refused.iter().try_for_each(|refused| {
+        writeln!(
+            out,
+            "{:9} {} cannot be used: {}",
+            found.backend.name(),
+            refused.name,
+            refused.reason
+        )
+    })
 }

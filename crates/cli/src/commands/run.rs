@@ -10,9 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use syncline_deps::Dtype;
 use syncline_device::DeviceSpec;
-use syncline_program::{
-    LoadOptions, Program, Run, RunOptions, Tolerance, compare, machine_from_toml, npy,
-};
+use syncline_program::{LoadOptions, Program, Run, RunOptions, compare, machine_from_toml, npy};
 use syncline_report::{Analysis, Detail, render};
 
 use crate::input::{is_standard, name_of, read_bytes};
@@ -26,7 +24,7 @@ use summary::Facts;
 pub(crate) struct RunArgs {
     /// A program: a trace with kernels, in JSON or a capture; `-` for standard input.
     trace: PathBuf,
-    /// The devices to use, such as `cpu:0,cpu:1`.
+    /// The devices to use, such as `cpu:0,cpu:1` or `cpu,vulkan:0,opencl:0`; `syncline devices` lists them.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "cpu:0")]
     devices: Vec<DeviceSpec>,
     /// How to run it.
@@ -35,7 +33,8 @@ pub(crate) struct RunArgs {
     /// How often; the fastest run is shown.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// Compare with the serial run, bit for bit; exits 1 if they differ.
+    /// Compare with the serial run on the CPU; exits 1 if they differ. On CPU devices every bit counts, on others floats
+    /// may differ by what the tolerances of the kernels add up to.
     #[arg(long)]
     check: bool,
     /// Write a buffer as an array that numpy reads; may be given several times.
@@ -126,7 +125,9 @@ impl RunArgs {
         let repeats = if self.mode == Mode::Serial { 1 } else { self.repeat };
         let tasks = u64::from(repeats) * program.tasks().len() as u64;
         let (_bar, progress) = ProgressBar::start(tasks).unzip();
-        let options = RunOptions { devices: self.devices.clone(), repeats, progress };
+        let devices = self.devices.clone();
+        let backends = syncline::register_backends;
+        let options = RunOptions { devices, backends, repeats, progress };
         match self.mode {
             Mode::Plan => program.run_planned(&options),
             Mode::Stream => program.run_streamed(&options),
@@ -144,11 +145,12 @@ impl RunArgs {
             return Ok(None);
         }
         let serial = program.run_serially()?;
+        let tolerance = program.tolerance(run);
         let mut lines = Vec::new();
         for (index, buffer) in program.trace().buffers.iter().enumerate() {
             let dtype = dtype_of(program, index);
             let (found, wanted) = (&run.contents[index], &serial.contents[index]);
-            if let Some(off) = compare(found, wanted, dtype, Tolerance::Exact) {
+            if let Some(off) = compare(found, wanted, dtype, tolerance) {
                 let name = buffer.name.as_deref().map_or(buffer.id.to_string(), str::to_owned);
                 lines.push(format!(
                     "buffer {name}: {} elements differ; element {} is {}, the serial run gave {}",

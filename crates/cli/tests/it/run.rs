@@ -1,6 +1,7 @@
 //! `run`, `example`, `kernels` and `devices`.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -220,8 +221,12 @@ fn bad_programs_are_refused_in_one_line() {
     let good = program(&base.replace("KERNEL", "fill"), "good.json");
     let line = run(&["run", &good, "--output", "y=y.npy"]).refusal();
     assert!(line.contains("no buffer is called `y`"), "{line}");
-    let line = run(&["run", &good, "--devices", "vulkan:0"]).refusal();
-    assert!(line.contains("not built into this program"), "{line}");
+    let line = run(&["run", &good, "--devices", "cpu:0,vulkan:99"]).refusal();
+    assert!(line.contains("vulkan:99"), "{line}");
+    let line = run(&["run", &good, "--devices", "cpu:0,cpu:0"]).refusal();
+    assert!(line.contains("cpu:0 is named twice"), "{line}");
+    let line = run(&["run", &good, "--mode", "stream", "--devices", "cpu:0,vulkan:0"]).refusal();
+    assert!(line.contains("a stream runs on one CPU device"), "{line}");
     let line = run(&["example", "cholesy"]).refusal();
     assert!(line.contains("did you mean `cholesky`?"), "{line}");
     let line = run(&["run", "nowhere.json"]).refusal();
@@ -248,8 +253,54 @@ fn kernels_and_devices_are_listed() {
     }
     let devices: Value = serde_json::from_str(&run(&["devices", "--json"]).success()).unwrap();
     assert_eq!(devices["devices"][0]["device"], "cpu:0");
-    assert_eq!(devices["unusable"].as_array().unwrap().len(), 3);
-    assert!(run(&["devices"]).success().contains("cpu:0"));
+    // Every backend has devices, or a reason why not.
+    let list = devices["devices"].as_array().unwrap().iter();
+    let mut backends: Vec<&str> =
+        list.map(|one| one["device"].as_str().unwrap().split(':').next().unwrap()).collect();
+    for one in devices["unusable"].as_array().unwrap() {
+        assert!(!one["why"].as_str().unwrap().is_empty(), "{one}");
+        backends.push(one["backend"].as_str().unwrap());
+    }
+    backends.sort_unstable();
+    backends.dedup();
+    assert_eq!(backends, ["cpu", "cuda", "opencl", "vulkan"]);
+    let text = run(&["devices"]).success();
+    assert!(backends.iter().all(|backend| text.contains(backend)), "{text}");
+}
+
+/// One plan over three backends: checked, with its lanes and copies in the table, the trace and the page.
+#[test]
+fn one_plan_runs_over_cpu_vulkan_and_opencl() {
+    let listed = run(&["devices"]).success();
+    if !(listed.contains("vulkan:0") && listed.contains("opencl:0")) {
+        assert!(std::env::var_os("CI").is_none(), "CI needs Vulkan and OpenCL:\n{listed}");
+        eprintln!("SKIPPED: no Vulkan or no OpenCL device");
+        return;
+    }
+    let folder = directory("run-mixed");
+    let text = fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/programs/cholesky.json"),
+    )
+    .unwrap();
+    let mut program: Value = serde_json::from_str(&text).unwrap();
+    for (at, task) in program["tasks"].as_array_mut().unwrap().iter_mut().enumerate() {
+        task["device"] = json!(["cpu:0", "vulkan:0", "opencl:0"][at % 3]);
+    }
+    let program = write_text(&folder, "mixed.json", &program.to_string());
+    let (trace, page) = (folder.join("trace.json"), folder.join("page.html"));
+    let (trace, page) = (trace.to_str().unwrap(), page.to_str().unwrap());
+    let devices = ["run", &program, "--devices", "cpu,vulkan:0,opencl:0", "--check"];
+    let table = run(&[&devices[..], &["--trace", trace, "--report", page]].concat()).success();
+    for row in ["lane vulkan:0/0", "lane opencl:0/0", "moved vulkan:0 -> cpu:0", "check"] {
+        assert!(table.lines().any(|line| line.starts_with(row)), "no {row} in\n{table}");
+    }
+    assert!(table.contains("floats within"), "{table}");
+    let events: Value = serde_json::from_slice(&fs::read(trace).unwrap()).unwrap();
+    assert_viewable(events["traceEvents"].as_array().unwrap());
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains("vulkan:0") && page.contains("opencl:0"));
+    let chosen = ["run", "examples/programs/cholesky.json", "--devices", "cpu,vulkan:0,opencl:0"];
+    run(&[&chosen[..], &["--repeat", "3", "--check"]].concat()).success();
 }
 
 #[test]

@@ -37,6 +37,8 @@ use crate::{BufferView, DeviceError};
 /// ```
 pub struct Recording {
     commands: Vec<Command>,
+    /// The task that each command is, if that was said.
+    tasks: Vec<Arc<str>>,
     /// What the commands touch, each view once.
     accesses: Vec<(BufferView, Access)>,
     /// The lanes against which the commands were checked.
@@ -59,7 +61,21 @@ impl Recording {
             return Err(DeviceError::NotRecordable { what });
         }
         let accesses = merged(&commands);
-        Ok(Self { commands, accesses, checked: Mutex::default(), kept: Mutex::default() })
+        let tasks = Vec::new();
+        Ok(Self { commands, tasks, accesses, checked: Mutex::default(), kept: Mutex::default() })
+    }
+
+    /// The same; command number `n` is task `tasks[n]` in errors and traces.
+    #[must_use]
+    pub fn with_tasks(mut self, tasks: Vec<Arc<str>>) -> Self {
+        assert_eq!(tasks.len(), self.commands.len(), "a task for each command");
+        self.tasks = tasks;
+        self
+    }
+
+    /// The task that command number `command` is, if that was said: goes before the name of the batch.
+    pub fn task(&self, command: usize) -> Option<&Arc<str>> {
+        self.tasks.get(command)
     }
 
     /// The commands in order: copies, fills and dispatches.

@@ -85,6 +85,24 @@ impl Buffer {
         Ok(MapMut(Map { pointer, entered }))
     }
 
+    /// The sole right to give work to this buffer, or to read it if `writes` is false, until the claim is dropped.
+    ///
+    /// Waits for work and hosts that use the buffer. From then on both are kept off as by a map, but the memory need not
+    /// be within the host's reach: the holder works on it with `submit_claimed` of its lanes, which leaves no
+    /// traces in the books that order work.
+    ///
+    /// # Errors
+    /// As [`Buffer::map`] and [`Buffer::map_mut`], except for memory that the host cannot reach.
+    pub fn claim(&self, writes: bool, deadline: Deadline) -> Result<Claim<'_>, DeviceError> {
+        let entered = self.enter(HostUse::new(writes, true), deadline)?;
+        self.allocate()?;
+        match writes {
+            true => self.hazards().forgive(&bytes_at(0, self.bytes())),
+            false => self.refuse_failed(0, self.bytes())?,
+        }
+        Ok(Claim(entered))
+    }
+
     fn mapped_pointer(&self) -> Result<*mut u8, DeviceError> {
         let pointer = self.allocate()?.host_pointer();
         pointer.map(|pointer| pointer.as_ptr()).ok_or_else(|| DeviceError::Unsupported {
@@ -219,6 +237,22 @@ struct Entered<'a> {
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         self.buffer.0.uses.leave(self.host);
+    }
+}
+
+/// A buffer kept from everybody else. See [`Buffer::claim`].
+#[derive(Debug)]
+pub struct Claim<'a>(Entered<'a>);
+
+impl Claim<'_> {
+    /// The buffer.
+    pub fn buffer(&self) -> &Buffer {
+        self.0.buffer
+    }
+
+    /// Where the host reaches the memory; `None` if it cannot.
+    pub fn host_pointer(&self) -> Option<*mut u8> {
+        self.0.buffer.host_pointer().map(|pointer| pointer.as_ptr())
     }
 }
 

@@ -73,6 +73,19 @@ impl Lease {
         Ok(Self { buffer, writes })
     }
 
+    /// A lease for work of whoever has claimed the buffer: the claim keeps everybody else off, so there is nobody to
+    /// wait for.
+    pub(super) fn under_claim(buffer: Buffer, writes: bool) -> Result<Self, DeviceError> {
+        buffer.allocate()?;
+        let mut counts = buffer.0.uses.lock();
+        match writes {
+            true => counts.device_writers += 1,
+            false => counts.device_readers += 1,
+        }
+        drop(counts);
+        Ok(Self { buffer, writes })
+    }
+
     /// The buffer.
     pub fn buffer(&self) -> &Buffer {
         &self.buffer

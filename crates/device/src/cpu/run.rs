@@ -173,10 +173,12 @@ fn run_command(
             .unwrap_or_else(|panic| Err(panicked(&name, task, panic)));
     }
     let result = match &command {
-        Command::Recording(recording) => recording.commands().iter().try_for_each(|command| {
-            refuse_if_closing(queue)?;
-            run_borrowed(command, task, scratch)
-        }),
+        Command::Recording(recording) => {
+            recording.commands().iter().enumerate().try_for_each(|(at, command)| {
+                refuse_if_closing(queue)?;
+                run_borrowed(command, recording.task(at).or(task), scratch)
+            })
+        }
         command => run_borrowed(command, task, scratch),
     };
     drop_quietly(command);

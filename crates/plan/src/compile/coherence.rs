@@ -8,15 +8,15 @@
 //! used the target's old bytes comes before the write of the new content, which comes before the copy; whoever
 //! overwrites the source's bytes comes after the copy's reader. Both by edges that the graph already has.
 
-use syncline_deps::EdgeFlags;
+use syncline_deps::{EdgeFlags, View};
 
 use super::blocks::Blocks;
 use super::error::CompileError;
 use super::lower::Lowered;
 use super::place::Placement;
-use super::runs::{merge, views_of};
+use super::runs::{merge, pieces_of, views_of};
 use crate::graph::{ArgRecord, BufferKind, GraphData};
-use crate::machine::{DeviceIndex, Machine};
+use crate::machine::{DeviceIndex, Machine, Route};
 use crate::plan::{Copy, CopyIndex, Memory, MemoryIndex, MemoryPlace, OpKind, TaskIndex};
 
 /// No op: the content is not on this device.
@@ -50,6 +50,15 @@ struct Lowering<'a> {
     place_numbers: Vec<u32>,
     /// By buffer and device: whether there is memory.
     resident: Vec<bool>,
+}
+
+/// Bytes of a buffer on their way from one device to another.
+#[derive(Clone, Copy)]
+struct Transfer {
+    buffer: u32,
+    source: DeviceIndex,
+    target: DeviceIndex,
+    priority: i32,
 }
 
 /// What is known of one buffer's blocks.
@@ -214,31 +223,75 @@ impl<'a> Lowering<'a> {
                     views_of(&runs).into()
                 }
             };
-            let mut preds: Vec<u32> = (group.iter())
-                .map(|&(_, block)| tracked.arrived_on(block, source))
-                .filter(|&op| op < INITIAL)
-                .collect();
-            preds.sort_unstable();
-            preds.dedup();
-            self.out.preds.append(&mut preds);
-            self.mark_resident(buffer, source);
-            self.mark_resident(buffer, target);
-            let op = self.out.len() as u32;
-            let bytes = views.iter().map(|view| view.bytes()).sum();
-            // Memories have no number before all are known: the device stands in until `finish`.
-            self.out.copies.push(Copy {
-                source: self.stand_in(buffer, source),
-                target: self.stand_in(buffer, target),
-                views,
-            });
-            let copy = CopyIndex(self.out.copies.len() as u32 - 1);
-            let cost = self.machine.copy_ns(source, target, bytes).max(1);
-            self.push(OpKind::Copy(copy), target, cost, priority);
-            let devices = self.machine.devices().len();
-            let tracked = self.tracked[buffer as usize].as_mut().expect("as above");
-            for &(_, block) in group {
-                tracked.arrived[block as usize * devices + target.index()] = op;
+            let blocks: Vec<u32> = group.iter().map(|&(_, block)| block).collect();
+            let arrivals = tracked.arrivals(&blocks, source);
+            let transfer = Transfer { buffer, source, target, priority };
+            match self.machine.route(source, target) {
+                Route::Pull | Route::Push => {
+                    let op = self.copy(transfer, arrivals, views);
+                    self.arrive(buffer, target, &blocks, op);
+                }
+                Route::Through(middle) => {
+                    self.copy_through(transfer, middle, arrivals, &views, &blocks);
+                }
             }
+        }
+    }
+
+    /// Copies piece after piece to `middle` and on from there. Every copy comes after the one before of the same leg, so
+    /// that the last one of each stands for all of them.
+    fn copy_through(
+        &mut self,
+        transfer: Transfer,
+        middle: DeviceIndex,
+        arrivals: Vec<u32>,
+        views: &[View],
+        blocks: &[u32],
+    ) {
+        let first = Transfer { target: middle, ..transfer };
+        let second = Transfer { source: middle, ..transfer };
+        let mut legs: Option<(u32, u32)> = None;
+        for piece in pieces_of(views, self.machine.piece_bytes()) {
+            let before = legs.map_or_else(|| arrivals.clone(), |(out, _)| vec![out]);
+            let out = self.copy(first, before, piece.clone());
+            let before = legs.map(|(_, on)| on).into_iter().chain([out]).collect();
+            legs = Some((out, self.copy(second, before, piece)));
+        }
+        let (out, on) = legs.expect("blocks have bytes");
+        self.arrive(transfer.buffer, middle, blocks, out);
+        self.arrive(transfer.buffer, transfer.target, blocks, on);
+    }
+
+    /// One direct copy after `preds`; returns its op.
+    fn copy(&mut self, transfer: Transfer, mut preds: Vec<u32>, views: Box<[View]>) -> u32 {
+        let Transfer { buffer, source, target, priority } = transfer;
+        self.out.preds.append(&mut preds);
+        self.mark_resident(buffer, source);
+        self.mark_resident(buffer, target);
+        let op = self.out.len() as u32;
+        let bytes = views.iter().map(View::bytes).sum();
+        // Memories have no number before all are known: the device stands in until `finish`.
+        self.out.copies.push(Copy {
+            source: self.stand_in(buffer, source),
+            target: self.stand_in(buffer, target),
+            views,
+        });
+        let copy = CopyIndex(self.out.copies.len() as u32 - 1);
+        let cost = self.machine.copy_ns(source, target, bytes).max(1);
+        let device = match self.machine.route(source, target) {
+            Route::Push => source,
+            Route::Pull | Route::Through(_) => target,
+        };
+        self.push(OpKind::Copy(copy), device, cost, priority);
+        op
+    }
+
+    /// Notes that `op` has brought the newest content of `blocks` to `device`.
+    fn arrive(&mut self, buffer: u32, device: DeviceIndex, blocks: &[u32], op: u32) {
+        let devices = self.machine.devices().len();
+        let tracked = self.tracked[buffer as usize].as_mut().expect("moved blocks are tracked");
+        for &block in blocks {
+            tracked.arrived[block as usize * devices + device.index()] = op;
         }
     }
 
@@ -353,6 +406,15 @@ impl Tracked {
         }
         let grouped = vec![NOWHERE; blocks.len()];
         Self { blocks, arrived, grouped }
+    }
+
+    /// The ops that brought `blocks` to `device`, each once.
+    fn arrivals(&self, blocks: &[u32], device: DeviceIndex) -> Vec<u32> {
+        let brought = blocks.iter().map(|&block| self.arrived_on(block, device));
+        let mut ops: Vec<u32> = brought.filter(|&op| op < INITIAL).collect();
+        ops.sort_unstable();
+        ops.dedup();
+        ops
     }
 
     #[inline]

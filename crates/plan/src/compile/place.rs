@@ -74,10 +74,13 @@ struct Candidates<'a> {
 
 impl<'a> Candidates<'a> {
     fn new(graph: &'a GraphData, machine: &'a Machine) -> Result<Self, CompileError> {
-        let any = (0..machine.devices().len()).map(|at| DeviceIndex(at as u16)).collect();
+        let runs_tasks = |device: &DeviceIndex| machine.devices()[device.index()].runs_tasks;
+        let all = (0..machine.devices().len()).map(|at| DeviceIndex(at as u16));
+        let any = all.filter(runs_tasks).collect();
         let choices = (graph.choices.iter())
             .map(|choice| {
-                choice.iter().filter_map(|&name| machine.find(graph.names.get(name))).collect()
+                let known = choice.iter().filter_map(|&name| machine.find(graph.names.get(name)));
+                known.filter(runs_tasks).collect()
             })
             .collect();
         Ok(Self { graph, machine, any, choices })
@@ -95,7 +98,10 @@ impl<'a> Candidates<'a> {
         CompileError::NoDevice {
             task: info.name().to_owned(),
             index: task as u32,
-            wanted: info.devices().collect::<Vec<_>>().join(" or "),
+            wanted: match info.devices().collect::<Vec<_>>()[..] {
+                [] => "any that runs tasks".to_owned(),
+                ref names => names.join(" or "),
+            },
             devices: device_names(self.machine),
         }
     }

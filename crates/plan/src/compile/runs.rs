@@ -91,6 +91,43 @@ pub fn views_of(runs: &[Run]) -> Vec<View> {
     views
 }
 
+/// The bytes of `views`, in order, in groups of at most `bytes_max` bytes, and of one element at least.
+pub fn pieces_of(views: &[View], bytes_max: u64) -> Vec<Box<[View]>> {
+    let mut parts = Vec::new();
+    views.iter().for_each(|view| cut(view, bytes_max, &mut parts));
+    let (mut pieces, mut piece, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for part in parts {
+        if bytes + part.bytes() > bytes_max && !piece.is_empty() {
+            pieces.push(std::mem::take(&mut piece).into());
+            bytes = 0;
+        }
+        bytes += part.bytes();
+        piece.push(part);
+    }
+    if !piece.is_empty() {
+        pieces.push(piece.into());
+    }
+    pieces
+}
+
+/// Cuts `view` along its first dimension that has more than one element, and the parts along the next one, until they
+/// fit.
+fn cut(view: &View, bytes_max: u64, parts: &mut Vec<View>) {
+    let long = view.shape().iter().position(|&size| size > 1);
+    let Some(dim) = long.filter(|_| view.bytes() > bytes_max) else {
+        return parts.push(*view);
+    };
+    let size = view.shape()[dim];
+    let step = (bytes_max / (view.bytes() / size)).max(1);
+    let mut start = 0;
+    while start < size {
+        let end = (start + step).min(size);
+        let part = view.slice(dim, start..end).expect("inside the view");
+        cut(&part, bytes_max, parts);
+        start = end;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,6 +167,24 @@ mod tests {
             assert_eq!(bytes, bytes_of(&view), "{view:?}");
             let again: BTreeSet<u64> = views_of(&runs).iter().flat_map(bytes_of).collect();
             assert_eq!(again, bytes, "{view:?}");
+        });
+    }
+
+    #[test]
+    fn pieces_are_small_and_together_the_views() {
+        for_seeds("pieces_are_small_and_together_the_views", 1000, |rng| {
+            let views = views_of(&runs_of(&any_view(rng)));
+            let bytes_max = rng.range(1..60);
+            let pieces = pieces_of(&views, bytes_max);
+            let mut seen = BTreeSet::new();
+            for piece in &pieces {
+                let bytes: u64 = piece.iter().map(View::bytes).sum();
+                assert!(bytes <= bytes_max, "{bytes} of {bytes_max}");
+                for place in piece.iter().flat_map(bytes_of) {
+                    assert!(seen.insert(place), "byte {place} twice");
+                }
+            }
+            assert_eq!(seen, views.iter().flat_map(bytes_of).collect());
         });
     }
 }

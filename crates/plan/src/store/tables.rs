@@ -9,7 +9,7 @@ use super::codec::{Reader, Writer};
 use crate::graph::{
     ArgRecord, BufferKind, BufferRecord, GraphData, GraphEdge, PlaceRecord, TaskRecord,
 };
-use crate::machine::{DeviceIndex, DeviceModel, Link, Machine};
+use crate::machine::{DeviceIndex, DeviceModel, Link, Machine, Route};
 use crate::names::{NameId, Names};
 use crate::plan::{
     Copy, CopyIndex, ExecutionPlan, LaneIndex, LaneKind, Memory, MemoryIndex, MemoryPlace, Op,
@@ -147,6 +147,7 @@ fn write_machine(machine: &Machine, w: &mut Writer) {
         w.number(u8::from(device.copy_lane));
         w.number(device.memory_bytes);
         w.number(device.cost_permille);
+        w.number(u8::from(device.runs_tasks));
     });
     w.list(machine.links(), |w, link| {
         w.number(link.source.0);
@@ -154,6 +155,16 @@ fn write_machine(machine: &Machine, w: &mut Writer) {
         w.number(link.bytes_per_us);
         w.number(link.latency_ns);
     });
+    w.list(machine.routes(), |w, &(source, target, route)| {
+        w.number(source.0);
+        w.number(target.0);
+        match route {
+            Route::Pull => w.number(0u8),
+            Route::Push => w.number(1u8),
+            Route::Through(device) => w.number(u64::from(device.0) + 2),
+        }
+    });
+    w.number(machine.piece_bytes());
     w.number(machine.sync_ns());
 }
 
@@ -165,6 +176,7 @@ fn read_machine(r: &mut Reader<'_>) -> Result<Machine, StoreError> {
             copy_lane: r.flag("device's copy lane")?,
             memory_bytes: r.number("device's memory")?,
             cost_permille: r.narrow("device's speed")?,
+            runs_tasks: r.flag("device's tasks")?,
         })
     })?;
     let links = r.list("link", |r| {
@@ -175,7 +187,26 @@ fn read_machine(r: &mut Reader<'_>) -> Result<Machine, StoreError> {
             latency_ns: r.number("link's latency")?,
         })
     })?;
-    let mut machine = Machine::new(devices)?.with_sync_ns(r.number("cost of a wait")?);
+    let routes = r.list("route", |r| {
+        let source = DeviceIndex(r.narrow("route's source")?);
+        let target = DeviceIndex(r.narrow("route's target")?);
+        let route = match r.number("route")? {
+            0 => Route::Pull,
+            1 => Route::Push,
+            through => match u16::try_from(through - 2) {
+                Ok(device) => Route::Through(DeviceIndex(device)),
+                Err(_) => return Err(r.invalid("route")),
+            },
+        };
+        Ok((source, target, route))
+    })?;
+    let piece_bytes = r.number("size of pieces")?;
+    let mut machine = Machine::new(devices)?
+        .with_piece_bytes(piece_bytes)?
+        .with_sync_ns(r.number("cost of a wait")?);
+    for (source, target, route) in routes {
+        machine = machine.with_route(source, target, route)?;
+    }
     for link in links {
         machine = machine.with_link(link)?;
     }

@@ -89,14 +89,25 @@ impl ExecutionPlan {
         let mut seen_tasks = vec![false; self.graph.tasks.len()];
         let mut seen_copies = vec![false; self.copies.len()];
         let mut waits_end = 0;
-        for (at, op) in self.ops.iter().enumerate() {
+        let lanes = self.lanes.iter().flat_map(|lane| (0..lane.count).map(|_| lane.device));
+        for ((at, op), lane_device) in self.ops.iter().enumerate().zip(lanes) {
             let seen = match op.kind {
                 OpKind::Task(task) => {
                     let here = self.task_ops.get(task.index()).is_some_and(|op| op.index() == at);
                     ensure(here, "ops of tasks")?;
+                    let device = self.task_devices[task.index()];
+                    ensure(lane_device == device, "tasks on lanes of their devices")?;
                     seen_tasks.get_mut(task.index())
                 }
-                OpKind::Copy(copy) => seen_copies.get_mut(copy.index()),
+                OpKind::Copy(copy) => {
+                    if let Some(copy) = self.copies.get(copy.index()) {
+                        let ends =
+                            [copy.source, copy.target].map(|memory| self.memories[memory.index()]);
+                        let near = ends.iter().any(|memory| memory.device == lane_device);
+                        ensure(near, "copies on lanes of one of their devices")?;
+                    }
+                    seen_copies.get_mut(copy.index())
+                }
             };
             let fresh = seen.is_some_and(|seen| !std::mem::replace(seen, true));
             ensure(fresh, "each task and copy once")?;

@@ -2,8 +2,8 @@
 
 use syncline_deps::{Arg, View};
 use syncline_plan::{
-    BufferSpec, CompileError, CompileOptions, CostModel, DeviceIndex, DeviceModel, ExecutionPlan,
-    LaneKind, Machine, OpKind, TaskGraph, TaskSpec,
+    BufferSpec, CompileError, CompileOptions, Copy, CostModel, DeviceIndex, DeviceModel,
+    ExecutionPlan, LaneKind, Machine, MemoryIndex, Op, OpKind, Route, TaskGraph, TaskSpec,
 };
 use syncline_testing::for_seeds;
 
@@ -108,6 +108,60 @@ fn a_byte_moves_once_however_often_it_is_used() {
     let plan = compile(&graph, &two_devices());
     let moved: Vec<u64> = plan.copies().iter().map(|copy| copy.bytes()).collect();
     assert_eq!(moved, [512, 256], "{}", plan.to_text());
+}
+
+/// Bytes between two devices that do not reach each other go through the first, in pieces, each byte once a leg; what
+/// stays there serves its own readers.
+#[test]
+fn a_byte_through_a_third_device_moves_once_a_leg() {
+    let [host, one, other] = [0, 1, 2].map(DeviceIndex);
+    let devices = [
+        DeviceModel::new("cpu:0", 1).without_tasks(),
+        DeviceModel::new("vulkan:0", 1),
+        DeviceModel::new("opencl:0", 1),
+    ];
+    let mut machine = Machine::new(devices.to_vec()).unwrap().with_piece_bytes(256).unwrap();
+    for (source, target, route) in [
+        (one, host, Route::Push),
+        (other, host, Route::Push),
+        (one, other, Route::Through(host)),
+        (other, one, Route::Through(host)),
+    ] {
+        machine = machine.with_route(source, target, route).unwrap();
+    }
+    let mut graph = TaskGraph::new();
+    let a = graph.add_buffer(BufferSpec::external("a", 1024).on("vulkan:0")).unwrap();
+    let b = graph.add_buffer(BufferSpec::external("b", 1024).on("cpu")).unwrap();
+    let make = [Arg::output_existing(a, bytes(0, 1024))];
+    graph.submit(&TaskSpec::new("make", &make).on("vulkan:0")).unwrap();
+    for _ in 0..2 {
+        let args = [Arg::input(a, bytes(0, 1024)), Arg::inout(b, bytes(0, 1024))];
+        graph.submit(&TaskSpec::new("use", &args).on("opencl:0")).unwrap();
+    }
+    let plan = compile(&graph, &machine);
+    let moved = |from: DeviceIndex, to: DeviceIndex| -> Vec<u64> {
+        let device = |memory: MemoryIndex| plan.memories()[memory.index()].device;
+        let between = |copy: &&Copy| device(copy.source) == from && device(copy.target) == to;
+        plan.copies().iter().filter(between).map(Copy::bytes).collect()
+    };
+    assert_eq!(moved(one, host), [256; 4], "{}", plan.to_text());
+    assert_eq!(moved(host, other), [256, 256, 256, 256, 1024], "{}", plan.to_text());
+    assert_eq!(moved(other, host), [1024], "{}", plan.to_text());
+    // Lanes of the host's device have nothing to do, and the two legs are on different lanes, at the same time.
+    assert!(plan.lanes().iter().all(|lane| lane.device != host || lane.count == 0));
+    let leg = |from: DeviceIndex| -> Vec<&Op> {
+        let is_leg = |op: &&Op| match op.kind {
+            OpKind::Copy(copy) => {
+                let copy = &plan.copies()[copy.index()];
+                plan.memories()[copy.source.index()].device == from && copy.bytes() == 256
+            }
+            OpKind::Task(_) => false,
+        };
+        plan.ops().iter().filter(is_leg).collect()
+    };
+    let meets = |out: &Op, on: &Op| out.start_ns < on.end_ns && on.start_ns < out.end_ns;
+    let overlap = leg(one).iter().any(|out| leg(host).iter().any(|on| meets(out, on)));
+    assert!(overlap, "{}", plan.to_text());
 }
 
 #[test]

@@ -2,13 +2,14 @@
 
 use syncline_deps::{Access, Arg, BufferId, Dtype, ScopeKind, TaskId, View};
 use syncline_plan::{
-    BufferSpec, CompileOptions, DeviceModel, ExecutionPlan, Machine, TaskGraph, TaskSpec,
+    BufferSpec, CompileOptions, DeviceIndex, DeviceModel, ExecutionPlan, Machine, Route, TaskGraph,
+    TaskSpec,
 };
 use syncline_testing::Rng;
 
 const BUFFER_BYTES: u64 = 96;
 
-/// Any machine: one to three devices, one to four lanes, with and without copy lanes.
+/// Any machine: one to three devices, one to four lanes, with and without copy lanes, with routes of all kinds.
 pub fn any_machine(rng: &mut Rng) -> Machine {
     let devices = (0..rng.range(1..4))
         .map(|at| {
@@ -16,7 +17,23 @@ pub fn any_machine(rng: &mut Rng) -> Machine {
             if rng.one_in(2) { device.without_copy_lane() } else { device }
         })
         .collect();
-    Machine::new(devices).unwrap().with_sync_ns(*rng.pick(&[0, 20, 150, 5_000]))
+    let machine = Machine::new(devices).unwrap().with_sync_ns(*rng.pick(&[0, 20, 150, 5_000]));
+    with_any_routes(rng, machine)
+}
+
+/// The machine with any routes: bytes pulled, pushed, and through a third device in pieces of any size.
+pub fn with_any_routes(rng: &mut Rng, machine: Machine) -> Machine {
+    let count = machine.devices().len() as u16;
+    let mut machine = machine.with_piece_bytes(rng.range(1..100)).unwrap();
+    for source in (0..count).map(DeviceIndex) {
+        for target in (0..count).map(DeviceIndex).filter(|&target| target != source) {
+            let through = DeviceIndex(rng.range(0..u64::from(count)) as u16);
+            let route = *rng.pick(&[Route::Pull, Route::Push, Route::Through(through)]);
+            // What would not be two direct copies is refused, and stays as it was.
+            machine = machine.clone().with_route(source, target, route).unwrap_or(machine);
+        }
+    }
+    machine
 }
 
 /// Any view of a buffer of [`BUFFER_BYTES`]: rows, columns, tiles, reversed, in elements of several sizes.

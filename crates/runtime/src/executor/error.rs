@@ -2,6 +2,7 @@
 
 use syncline_deps::{BufferId, ViewError};
 use syncline_device::{DeviceError, DeviceSpec};
+use syncline_plan::MachineError;
 
 /// An executor was asked for what it cannot do, or a device failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -23,6 +24,12 @@ pub enum ExecutorError {
         other_buffer: BufferId,
         other: DeviceSpec,
     },
+    #[error(
+        "there is no way for bytes from {source_device} to {target}: add a CPU device, through whose memory they can go"
+    )]
+    NoRoute { source_device: DeviceSpec, target: DeviceSpec },
+    #[error(transparent)]
+    Machine(#[from] MachineError),
     #[error(transparent)]
     Device(#[from] DeviceError),
     #[error(transparent)]

@@ -1,5 +1,6 @@
 //! Whether idle lanes take ops of busy ones.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use syncline_plan::ExecutionPlan;
@@ -60,10 +61,15 @@ impl Balance {
 impl LoadedPlan {
     /// Decides by the plan alone.
     pub(super) fn balance(&mut self) -> Result<(), LoadError> {
-        match Board::can_steal(&self.plan) && self.balance.wants_stealing(&self.plan) {
+        match self.can_steal() && self.balance.wants_stealing(&self.plan) {
             true => self.steal_from_now_on(),
             false => Ok(()),
         }
+    }
+
+    /// Ops that wait for a device, or are awaited by one, stay on their lanes.
+    fn can_steal(&self) -> bool {
+        self.device_lanes.is_none() && Board::can_steal(&self.plan)
     }
 
     /// The moment, if this run is one of the first ones, by which it is to be decided.
@@ -78,7 +84,7 @@ impl LoadedPlan {
     pub(super) fn note_duration(&mut self, took: Duration) {
         self.balance.watched += 1;
         self.balance.shortest = self.balance.shortest.min(took);
-        if self.balance.watched < WATCHED_RUNS || !Board::can_steal(&self.plan) {
+        if self.balance.watched < WATCHED_RUNS || !self.can_steal() {
             return;
         }
         let busy = self.plan.lanes().iter().filter(|lane| lane.count > 0).count() as u128;
@@ -118,7 +124,9 @@ impl LoadedPlan {
     /// Makes lanes wait for what they must see of the run before, when no run is under way.
     pub(super) fn route_between_runs(&mut self) {
         let waits = self.plan.run_waits(&self.plan.op_deps());
-        for (lane, route) in self.shared.lanes.iter().zip(routes(&self.plan, Some(&waits))) {
+        for (lane, route) in
+            self.shared.lanes.iter().zip(routes(&self.plan, Some(&waits), &HashSet::new()))
+        {
             // SAFETY: `&mut self`, and the caller has waited for all runs.
             unsafe { lane.set_route(route) };
         }

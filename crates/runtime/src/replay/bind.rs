@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use syncline_deps::BufferId;
-use syncline_device::{Buffer, Deadline, DeviceSpec, Map, MapMut};
+use syncline_device::{Buffer, Claim, Deadline, DeviceSpec};
 use syncline_plan::{ExecutionPlan, Memory, MemoryIndex};
 
 use super::error::BindError;
@@ -82,23 +82,21 @@ fn buffer_name(plan: &ExecutionPlan, id: BufferId) -> &str {
 
 /// Buffers of one run or several, kept from the host and from other work.
 #[derive(Debug, Default)]
-pub struct Claims<'a> {
-    _read: Vec<Map<'a>>,
-    _written: Vec<MapMut<'a>>,
-}
+pub struct Claims<'a>(Vec<Claim<'a>>);
 
 impl<'a> Claims<'a> {
     /// Work under way on a buffer is waited for so long; a map that its holder forgot would otherwise hang the bind.
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// Checks the bindings of `plan`, claims the buffers until `deadline` at the latest, and calls `each` with the address of every bound memory.
+    /// Checks the bindings of `plan`, claims the buffers until `deadline` at the latest, and calls `each` with what is
+    /// bound to every memory.
     pub fn new(
         plan: &ExecutionPlan,
         devices: &[DeviceSpec],
         written: &[bool],
         bindings: &'a Bindings,
         deadline: Deadline,
-        mut each: impl FnMut(MemoryIndex, *mut u8),
+        mut each: impl FnMut(MemoryIndex, &Claim<'a>),
     ) -> Result<Self, BindError> {
         bindings.check_known(plan)?;
         let mut wanted: Vec<Wanted<'a>> = Vec::new();
@@ -118,15 +116,9 @@ impl<'a> Claims<'a> {
                 buffer: buffer_name(plan, plan.memories()[index.index()].buffer).to_owned(),
                 source,
             };
-            if writes {
-                let mut map = buffer.map_mut(deadline).map_err(refused)?;
-                each(index, map.as_mut_ptr());
-                claims._written.push(map);
-            } else {
-                let map = buffer.map(deadline).map_err(refused)?;
-                each(index, map.as_ptr().cast_mut());
-                claims._read.push(map);
-            }
+            let claim = buffer.claim(writes, deadline).map_err(refused)?;
+            each(index, &claim);
+            claims.0.push(claim);
         }
         Ok(claims)
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use syncline_deps::View;
 use syncline_device::copy::CopyPlan;
-use syncline_device::{DeviceError, Kernel, KernelArgs, KernelOutcome, RawArg, Scalar};
+use syncline_device::{Backend, DeviceError, Kernel, KernelArgs, KernelOutcome, RawArg, Scalar};
 
 /// The arguments of one run of one task.
 ///
@@ -58,7 +58,12 @@ pub(super) struct Cause(pub(super) String);
 /// An error is a thin pointer, so that a body that may return one costs no more than a body that cannot.
 pub(super) type Outcome = Result<(), Box<Cause>>;
 
-/// What a task runs: any closure over its arguments.
+/// What a step of a CPU lane calls.
+pub(super) type Call = dyn Fn(TaskArgs<'_>) -> Outcome + Send + Sync;
+
+/// What a task runs: any closure over its arguments, or a kernel.
+///
+/// Closures run on CPU lanes. A kernel runs on whatever device it has an implementation for.
 ///
 /// ```
 /// use syncline_runtime::replay::TaskBody;
@@ -71,45 +76,69 @@ pub(super) type Outcome = Result<(), Box<Cause>>;
 /// });
 /// # drop(body);
 /// ```
-pub struct TaskBody(Box<dyn Fn(TaskArgs<'_>) -> Outcome + Send + Sync>);
+pub struct TaskBody(Kind);
+
+enum Kind {
+    Call(Box<Call>),
+    Kernel(KernelBody),
+}
+
+/// A kernel with the scalars of one task.
+#[derive(Clone, Debug)]
+pub(super) struct KernelBody {
+    pub(super) kernel: Kernel,
+    pub(super) scalars: Box<[Scalar]>,
+}
 
 impl TaskBody {
     /// A body that runs `body`.
     pub fn new<O: KernelOutcome>(body: impl Fn(TaskArgs<'_>) -> O + Send + Sync + 'static) -> Self {
-        Self(Box::new(move |args| body(args).into_result().map_err(boxed)))
+        Self(Kind::Call(Box::new(move |args| body(args).into_result().map_err(boxed))))
     }
 
-    /// A body that runs `kernel`'s implementation for the CPU; `None` if it has none.
-    pub fn kernel(kernel: &Kernel, scalars: impl Into<Box<[Scalar]>>) -> Option<Self> {
-        kernel.cpu_function()?;
-        let (kernel, scalars) = (kernel.clone(), scalars.into());
-        Some(Self(Box::new(move |args| {
+    /// A body that runs `kernel` on whatever device its task was placed on; one for which it has no implementation is
+    /// refused when the plan is loaded.
+    pub fn kernel(kernel: &Kernel, scalars: impl Into<Box<[Scalar]>>) -> Self {
+        Self(Kind::Kernel(KernelBody { kernel: kernel.clone(), scalars: scalars.into() }))
+    }
+
+    /// What a CPU lane calls.
+    pub(super) fn into_call(self) -> Result<Box<Call>, DeviceError> {
+        let KernelBody { kernel, scalars } = match self.0 {
+            Kind::Call(call) => return Ok(call),
+            Kind::Kernel(body) => body,
+        };
+        kernel.require(Backend::Cpu)?;
+        Ok(Box::new(move |args| {
             let function = kernel.cpu_function().expect("looked for above; kernels never change");
             function(&mut args.open_with(&scalars)).map_err(boxed)
-        })))
+        }))
     }
 
-    /// A body that copies `views` from its first argument's memory to its second's.
-    pub(super) fn copy(views: &[View]) -> Result<Self, DeviceError> {
-        let plans = views.iter().map(|view| CopyPlan::new(view, view));
-        let plans = plans.collect::<Result<Box<[CopyPlan]>, DeviceError>>()?;
-        Ok(Self(Box::new(move |args| {
-            let [source, target] = args.raw() else {
-                unreachable!("the loader gives a copy two arguments");
-            };
-            for plan in &plans {
-                // SAFETY: `TaskArgs::new` promises that the source's bytes are not written and the target's not touched by
-                // anybody else; the two are different memories, and the views lie inside both.
-                unsafe { plan.run(source.base, target.base) };
-            }
-            Ok(())
-        })))
+    /// What a lane of a device dispatches; `None` for a closure, which only the host can call.
+    pub(super) fn into_kernel(self) -> Option<KernelBody> {
+        match self.0 {
+            Kind::Call(_) => None,
+            Kind::Kernel(body) => Some(body),
+        }
     }
+}
 
-    #[inline(always)]
-    pub(super) fn call(&self, args: TaskArgs<'_>) -> Outcome {
-        (self.0)(args)
-    }
+/// Copies `views` from its first argument's memory to its second's.
+pub(super) fn copy_call(views: &[View]) -> Result<Box<Call>, DeviceError> {
+    let plans = views.iter().map(|view| CopyPlan::new(view, view));
+    let plans = plans.collect::<Result<Box<[CopyPlan]>, DeviceError>>()?;
+    Ok(Box::new(move |args| {
+        let [source, target] = args.raw() else {
+            unreachable!("the loader gives a copy two arguments");
+        };
+        for plan in &plans {
+            // SAFETY: `TaskArgs::new` promises that the source's bytes are not written and the target's not touched by
+            // anybody else; the two are different memories, and the views lie inside both.
+            unsafe { plan.run(source.base, target.base) };
+        }
+        Ok(())
+    }))
 }
 
 #[cold]

@@ -7,6 +7,7 @@ use syncline_device::Deadline;
 use syncline_plan::{CostModel, LaneIndex, OpKind};
 
 use super::bind::Claims;
+use super::device_run::DeviceRun;
 use super::error::{LoadError, RunError};
 use super::load::LoadedPlan;
 use super::run::{OpTime, take_part};
@@ -66,6 +67,9 @@ impl BoundPlan<'_> {
     ///
     /// If a run fails, is cancelled or passes its deadline, the runs before it are not touched. Those that were started
     /// after it end, too, with the same error, unless all their bodies had begun; runs started after those are as any.
+    ///
+    /// A plan with lanes on devices other than the CPU has come to its end when this returns: its batches are queued by
+    /// the thread that calls, and its runs do not overlap.
     ///
     /// # Errors
     /// No thread could be had.
@@ -151,11 +155,17 @@ impl LoadedPlan {
         let watched = self.watch();
         let number = self.begin(deadline, is_timed);
         let shared = &*self.shared;
+        // SAFETY: `&mut self`, and all runs before have ended; buffers are bound, and stay claimed until this returns.
+        let devices = unsafe { DeviceRun::begin(shared, self.device_lanes.as_ref(), number) };
         if !self.threads.is_empty() {
             shared.started.publish(number);
         }
         take_part(shared, shared.board(), self.own_lane, number, &shared.started);
         shared.wait_for_end(number);
+        if let Some(run) = devices {
+            // SAFETY: all lanes that are threads have come to their ends.
+            unsafe { run.end() };
+        }
         self.last_ended = number;
         let outcome = self.shared.outcome(number);
         if let Some(began) = watched {
@@ -165,6 +175,12 @@ impl LoadedPlan {
     }
 
     fn start_bound(&mut self, deadline: Deadline) -> Result<RunTicket, LoadError> {
+        if self.device_lanes.is_some() {
+            self.shared.stop.tickets.fetch_add(1, Ordering::AcqRel);
+            // What it came to is kept for the ticket.
+            let _ = self.run_bound(deadline, false);
+            return Ok(RunTicket { shared: Arc::clone(&self.shared), number: self.last_run });
+        }
         self.allow_overlap()?;
         let number = self.begin(deadline, false);
         self.shared.stop.tickets.fetch_add(1, Ordering::AcqRel);
@@ -241,7 +257,7 @@ impl LoadedPlan {
         let lanes = self.shared.lanes.iter();
         lanes
             // SAFETY: `&mut self`: no run is under way, and this is the owner.
-            .flat_map(|lane| (0..lane.steps.len()).map(|at| unsafe { lane.time(at) }))
+            .flat_map(|lane| (0..lane.ops()).map(|at| unsafe { lane.time(at) }))
             .collect()
     }
 

@@ -14,8 +14,18 @@ pub enum LoadError {
     NoDevice { name: String, source: UnknownDevice },
     #[error("the plan needs {device}, which was not given")]
     MissingDevice { device: DeviceSpec },
-    #[error("{device} is out of the host's reach: such plans cannot be replayed on CPU lanes")]
-    NotHostVisible { device: DeviceSpec },
+    #[error(
+        "task `{task}` ({index}) is a closure, which only a CPU lane can call, and was placed on {device}: give it a \
+         kernel, or keep it on the CPU"
+    )]
+    NotAKernel { task: String, index: TaskIndex, device: DeviceSpec },
+    #[error("task `{task}` ({index}) cannot run on {device}: {source}")]
+    NoKernel { task: String, index: TaskIndex, device: DeviceSpec, source: DeviceError },
+    #[error(
+        "the plan copies from {source_device} to {target} on a lane of {lane}, which does not reach both: compile it for \
+         a machine that knows its routes, such as `UnifiedExecutor::machine` gives"
+    )]
+    NoRoute { source_device: DeviceSpec, target: DeviceSpec, lane: DeviceSpec },
     #[error("the plan is not safe to run: {0}")]
     Unsafe(#[from] CheckError),
     #[error(transparent)]
@@ -44,6 +54,8 @@ pub enum BindError {
     Aliased { buffer: String, other: String },
     #[error("`{buffer}`: {source}")]
     Device { buffer: String, source: DeviceError },
+    #[error("the plan cannot be written down for its devices: {source}")]
+    NotRecorded { source: DeviceError },
 }
 
 /// Why a run did not come to its end. Bound buffers hold what was written until then.

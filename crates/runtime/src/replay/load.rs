@@ -5,17 +5,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use syncline_deps::{Access, Dtype, View};
-use syncline_device::{Buffer, Deadline, Device, DeviceError, DeviceSpec, RawArg};
+use syncline_device::{Backend, Buffer, Deadline, Device, DeviceError, DeviceSpec, RawArg};
 use syncline_plan::{
-    DeviceIndex, ExecutionPlan, LaneIndex, MemoryIndex, MemoryPlace, Op, OpKind, TaskInfo,
+    CopyIndex, DeviceIndex, ExecutionPlan, LaneIndex, MemoryIndex, MemoryPlace, Op, OpKind,
+    TaskInfo,
 };
 
 use super::balance::{Balance, Steal};
 use super::barrier;
 use super::bell::Patience;
 use super::bind::{Bindings, Claims};
-use super::body::TaskBody;
+use super::body::{Call, TaskBody, copy_call};
 use super::bound::{BoundPlan, Canceller};
+use super::bridge::Bridge;
+use super::device_lane::{DeviceLanes, ends, runs_on_threads};
 use super::error::{BindError, LoadError, RunError};
 use super::route::routes;
 use super::shared::{LaneWork, Shared, Step};
@@ -23,13 +26,19 @@ use super::stop::Names;
 use super::threads::{Threads, When};
 
 /// How a plan is loaded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LoadOptions {
     /// How long waiting lanes look before they sleep; chosen by lanes and cores if `None`.
     pub spins: Option<u32>,
     /// Whether idle lanes take ops of busy ones.
     pub steal: Steal,
+    /// CPU devices whose tasks run on lanes of the device, as those of all other devices do, instead of on threads of
+    /// the plan.
+    pub on_device_lanes: Vec<DeviceSpec>,
+    /// Whether every op on a lane of a device is a batch of its own: timed runs then measure each, and all runs are
+    /// slower.
+    pub is_split: bool,
 }
 
 impl LoadOptions {
@@ -44,6 +53,20 @@ impl LoadOptions {
     #[must_use]
     pub fn with_spins(mut self, spins: u32) -> Self {
         self.spins = Some(spins);
+        self
+    }
+
+    /// The same, tasks on CPU device `device` running on its lanes.
+    #[must_use]
+    pub fn on_lanes_of(mut self, device: DeviceSpec) -> Self {
+        self.on_device_lanes.push(device);
+        self
+    }
+
+    /// The same, ops on lanes of devices submitted one by one.
+    #[must_use]
+    pub fn split(mut self) -> Self {
+        self.is_split = true;
         self
     }
 }
@@ -103,6 +126,8 @@ pub struct LoadedPlan {
     written: Vec<bool>,
     /// By memory: its address at the moment.
     bases: Vec<*mut u8>,
+    /// The lanes that are not threads.
+    pub(super) device_lanes: Option<DeviceLanes>,
     /// Arguments in memory that the caller binds: lane, place among its arguments, memory.
     rebindable: Vec<(u16, u32, MemoryIndex)>,
     /// What was bound last. A bound plan that is forgotten instead of dropped leaves runs behind; their memory is here,
@@ -139,11 +164,18 @@ impl LoadedPlan {
         let given = find_devices(&plan, devices)?;
         let specs: Vec<DeviceSpec> = given.iter().map(|device| device.info().spec).collect();
         let (arenas, bases) = allocate(&plan, &given)?;
+        let device_lanes = DeviceLanes::load(&plan, &given, &arenas, &options, &mut bodies)?;
+        let announced = device_lanes.as_ref().map(DeviceLanes::announced).unwrap_or_default();
         let mut rebindable = Vec::new();
         let mut lanes = Vec::with_capacity(plan.lanes().len());
-        for (lane, route) in routes(&plan, None).into_iter().enumerate() {
+        for (lane, route) in routes(&plan, None, &announced).into_iter().enumerate() {
+            let planned = &plan.lanes()[lane];
+            if !runs_on_threads(specs[planned.device.index()], &options) {
+                lanes.push(LaneWork::elsewhere(planned.first, planned.count as usize));
+                continue;
+            }
             let mut loader =
-                LaneLoader { plan: &plan, specs: &specs, bases: &bases, args: Vec::new() };
+                LaneLoader { plan: &plan, devices: &given, bases: &bases, args: Vec::new() };
             let steps = loader.steps(LaneIndex(lane as u16), &mut bodies)?;
             for (at, memory) in loader.args.iter().enumerate() {
                 if plan.memories()[memory.1.index()].place == MemoryPlace::Bound {
@@ -151,20 +183,22 @@ impl LoadedPlan {
                 }
             }
             let args = loader.args.into_iter().map(|(arg, _)| arg).collect();
-            lanes.push(LaneWork::new(steps.into(), route, plan.lanes()[lane].first, args));
+            lanes.push(LaneWork::new(steps.into(), route, planned.first, args));
         }
-        let busy = plan.lanes().iter().filter(|lane| lane.count > 0).count();
+        let busy = lanes.iter().filter(|lane| !lane.steps.is_empty()).count();
         let mut patience = Patience::for_lanes(busy);
         patience.spins = options.spins.unwrap_or(patience.spins);
-        let counts = plan.lanes().iter().enumerate();
+        let counts = lanes.iter().enumerate();
         // Ties go to the first lane.
-        let own_lane = counts.rev().max_by_key(|(_, lane)| lane.count).map_or(0, |(at, _)| at);
+        let own_lane =
+            counts.rev().max_by_key(|(_, lane)| lane.steps.len()).map_or(0, |(at, _)| at);
         let (names, loaded_at) = (Names(Arc::clone(&plan)), Instant::now());
-        let shared = Arc::new(Shared::new(lanes.into(), patience, names, loaded_at));
+        let bridge = Bridge::new(DeviceLanes::sides(&plan, device_lanes.as_ref()));
+        let shared = Arc::new(Shared::new(lanes.into(), bridge, patience, names, loaded_at));
         barrier::prepare();
         let mut threads = Threads::new(&shared);
-        for (lane, record) in plan.lanes().iter().enumerate() {
-            if lane != own_lane && record.count > 0 {
+        for (lane, work) in shared.lanes.iter().enumerate() {
+            if lane != own_lane && !work.steps.is_empty() {
                 threads.ensure(lane, When::Always, 1)?;
             }
         }
@@ -182,6 +216,7 @@ impl LoadedPlan {
             devices: specs,
             written,
             bases,
+            device_lanes,
             rebindable,
             kept: Vec::new(),
             _arenas: arenas,
@@ -208,7 +243,7 @@ impl LoadedPlan {
         deadline: Deadline,
     ) -> Result<BoundPlan<'a>, BindError> {
         self.wait_for_all();
-        let bases = &mut self.bases;
+        let (bases, mut device_lanes) = (&mut self.bases, self.device_lanes.as_mut());
         let mut changed = false;
         let claims = Claims::new(
             &self.plan,
@@ -216,8 +251,12 @@ impl LoadedPlan {
             &self.written,
             bindings,
             deadline,
-            |memory, base| {
+            |memory, claim| {
+                let base = claim.host_pointer().unwrap_or(std::ptr::null_mut());
                 changed |= std::mem::replace(&mut bases[memory.index()], base) != base;
+                if let Some(lanes) = &mut device_lanes {
+                    lanes.bind(memory, claim.buffer());
+                }
             },
         );
         // Also where a later buffer was refused: arguments and `bases` must agree, or the next bind would find nothing
@@ -230,6 +269,9 @@ impl LoadedPlan {
             }
         }
         let claims = claims?;
+        if let Some(lanes) = &mut self.device_lanes {
+            lanes.record().map_err(|source| BindError::NotRecorded { source })?;
+        }
         self.kept.clear();
         self.kept.extend(bindings.buffers().cloned());
         Ok(BoundPlan { _claims: claims, plan: self })
@@ -287,16 +329,13 @@ fn find_devices(
                 .parse()
                 .map_err(|source| LoadError::NoDevice { name: model.name.clone(), source })?;
             let found = devices.iter().find(|device| device.info().spec == spec);
-            let device = found.ok_or(LoadError::MissingDevice { device: spec })?;
-            match device.info().capabilities.host_visible {
-                true => Ok(Arc::clone(device)),
-                false => Err(LoadError::NotHostVisible { device: spec }),
-            }
+            found.cloned().ok_or(LoadError::MissingDevice { device: spec })
         })
         .collect()
 }
 
-/// The arenas, and the address of every memory in them; what the caller binds has none yet.
+/// The arenas, and the address of every memory in them; what the caller binds has none yet, and what is out of the
+/// host's reach never has.
 fn allocate(
     plan: &ExecutionPlan,
     devices: &[Arc<dyn Device>],
@@ -306,8 +345,7 @@ fn allocate(
     for (device, &bytes) in devices.iter().zip(plan.arena_bytes()) {
         let arena = device.buffer(bytes.max(1));
         let pointer = arena.allocate()?.host_pointer();
-        let spec = device.info().spec;
-        starts.push(pointer.ok_or(LoadError::NotHostVisible { device: spec })?.as_ptr());
+        starts.push(pointer.map_or(std::ptr::null_mut(), |pointer| pointer.as_ptr()));
         arenas.push(arena);
     }
     let bases = (plan.memories().iter())
@@ -338,7 +376,7 @@ fn written_buffers(plan: &ExecutionPlan) -> Vec<bool> {
 /// Puts the steps of one lane together.
 struct LaneLoader<'a> {
     plan: &'a ExecutionPlan,
-    specs: &'a [DeviceSpec],
+    devices: &'a [Arc<dyn Device>],
     bases: &'a [*mut u8],
     args: Vec<(RawArg, MemoryIndex)>,
 }
@@ -353,7 +391,7 @@ impl LaneLoader<'_> {
         let mut steps = Vec::with_capacity(ops.len());
         for op in ops {
             let args_start = self.args.len() as u32;
-            let body = self.body(op, bodies)?;
+            let body = self.body(lane, op, bodies)?;
             let args_len = self.args.len() as u32 - args_start;
             steps.push(Step { body, args_start, args_len });
         }
@@ -362,9 +400,10 @@ impl LaneLoader<'_> {
 
     fn body(
         &mut self,
+        lane: LaneIndex,
         op: &Op,
         bodies: &mut impl FnMut(TaskInfo<'_>, DeviceSpec) -> Option<TaskBody>,
-    ) -> Result<TaskBody, LoadError> {
+    ) -> Result<Box<Call>, LoadError> {
         match op.kind {
             OpKind::Task(task) => {
                 for arg in self.plan.args_of(task) {
@@ -376,20 +415,41 @@ impl LaneLoader<'_> {
                     self.push(arg.memory, view, arg.access.writes());
                 }
                 let DeviceIndex(device) = self.plan.device_of(task);
-                let (info, spec) = (self.plan.task(task), self.specs[device as usize]);
-                bodies(info, spec).ok_or_else(|| LoadError::NoBody {
-                    task: info.name().to_owned(),
+                let (info, spec) = (self.plan.task(task), self.devices[device as usize].spec());
+                let name = || info.name().to_owned();
+                let body = bodies(info, spec).ok_or_else(|| LoadError::NoBody {
+                    task: name(),
                     index: task,
                     kernel: info.kernel().to_owned(),
                     device: spec.to_string(),
+                })?;
+                body.into_call().map_err(|source| LoadError::NoKernel {
+                    task: name(),
+                    index: task,
+                    device: spec,
+                    source,
                 })
             }
             OpKind::Copy(copy) => {
+                self.check_route(lane, copy)?;
                 let copy = &self.plan.copies()[copy.index()];
                 let view = copy.views.first().copied().unwrap_or_else(|| nothing(Dtype::U8));
                 self.push(copy.source, view, false);
                 self.push(copy.target, view, true);
-                Ok(TaskBody::copy(&copy.views)?)
+                Ok(copy_call(&copy.views)?)
+            }
+        }
+    }
+
+    /// A thread reaches memory of CPU devices only.
+    fn check_route(&self, lane: LaneIndex, copy: CopyIndex) -> Result<(), LoadError> {
+        let (source, target) = ends(self.plan, self.devices, copy);
+        match [source, target].iter().all(|end| end.backend == Backend::Cpu) {
+            true => Ok(()),
+            false => {
+                let device = self.plan.lanes()[lane.index()].device.index();
+                let lane = self.devices[device].spec();
+                Err(LoadError::NoRoute { source_device: source, target, lane })
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Routes: where a lane waits for others, and where it says how far it is.
 
+use std::collections::HashSet;
+
 use syncline_plan::{ExecutionPlan, LaneIndex, OpIndex, RunWaits, Wait};
 
 use super::shared::{LaneWait, Route, Segment};
@@ -8,14 +10,28 @@ use super::shared::{LaneWait, Route, Segment};
 const SEGMENT_STEPS_MAX: usize = 64;
 
 /// The routes of all lanes; with `between`, for runs that begin before the ones before have ended.
-pub fn routes(plan: &ExecutionPlan, between: Option<&RunWaits>) -> Vec<Route> {
+///
+/// `announced` is what lanes of devices wait for.
+pub fn routes(
+    plan: &ExecutionPlan,
+    between: Option<&RunWaits>,
+    announced: &HashSet<Wait>,
+) -> Vec<Route> {
     let mut is_awaited: Vec<bool> = plan.ops().iter().map(|op| op.is_awaited).collect();
     for wait in between.iter().flat_map(|between| between.all()) {
         let first = plan.lanes()[wait.lane.index()].first;
         is_awaited[first.index() + wait.count as usize - 1] = true;
     }
     let lanes = 0..plan.lanes().len() as u16;
-    lanes.map(|lane| route(plan, LaneIndex(lane), between, &is_awaited)).collect()
+    let mut routes: Vec<Route> =
+        lanes.map(|lane| route(plan, LaneIndex(lane), between, &is_awaited)).collect();
+    for wait in announced {
+        // Who is awaited ends a segment, whoever it is that waits.
+        let segments = &mut routes[wait.lane.index()].segments;
+        let ends = segments.binary_search_by_key(&wait.count, |segment| segment.steps_end);
+        segments[ends.expect("an awaited op ends a segment")].announces = true;
+    }
+    routes
 }
 
 /// Cuts the steps of a lane where something is waited for or announced.
@@ -39,7 +55,7 @@ fn route(
             waits.extend(last.iter().map(|wait| lane_wait(plan, wait, 1)));
             waits.extend(own.iter().map(|wait| lane_wait(plan, wait, 0)));
             let waits_end = waits.len() as u32;
-            segments.push(Segment { waits_start, waits_end, steps_end: 0, publishes: false });
+            segments.push(Segment { waits_start, waits_end, ..Segment::default() });
             start = at;
         }
         let segment = segments.last_mut().expect("one was begun");

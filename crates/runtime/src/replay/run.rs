@@ -4,11 +4,12 @@ use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use syncline_device::DeviceError;
 use syncline_plan::OpIndex;
 
 use super::body::Outcome;
 use super::lane::Progress;
-use super::shared::{LaneWork, RunMode, Shared};
+use super::shared::{LaneWait, LaneWork, RunMode, Shared};
 use super::steal::Board;
 use super::stop::{Failure, Stop, Why};
 
@@ -51,6 +52,10 @@ pub fn run_lane(shared: &Shared, lane: usize, mode: RunMode) {
     if let Some(failure) = failure_of(outcome) {
         fail(shared, OpIndex(work.first.0 + at.get() as u32), mode.number, failure);
     }
+    if shared.stop.is_below(Stop::limit(mode.number)) {
+        // SAFETY: this is the lane's thread during a run.
+        unsafe { shared.bridge.give_up(lane) };
+    }
     shared.progress[lane].publish(mode.number * count);
 }
 
@@ -68,6 +73,10 @@ fn execute<const TIMED: bool>(
     let mut start = 0;
     for segment in &route.segments {
         for wait in &route.waits[Shared::range(segment.waits_start, segment.waits_end)] {
+            if shared.bridge.is_device(wait.lane as usize) {
+                wait_for_device(shared, wait, mode);
+                continue;
+            }
             // Nothing is below zero in the first run, which has none before it.
             let value = (mode.number * u64::from(wait.steps)).saturating_sub(wait.back);
             shared.progress[wait.lane as usize].wait(value, shared.patience);
@@ -91,12 +100,33 @@ fn execute<const TIMED: bool>(
                 unsafe { work.set_time(place, time) };
             }
         }
+        if segment.announces {
+            // SAFETY: this is the lane's thread during a run.
+            unsafe { shared.bridge.announce(lane, base + end as u64) };
+        }
         if segment.publishes {
             shared.progress[lane].publish(base + end as u64);
         }
         start = end;
     }
     Ok(())
+}
+
+/// Waits for a lane of a device; where it fails or is late, the run is stopped.
+#[cold]
+fn wait_for_device(shared: &Shared, wait: &LaneWait, mode: RunMode) {
+    // Runs of plans with lanes on devices do not overlap: the wait is for this run.
+    let count = u64::from(wait.steps) - wait.back;
+    // SAFETY: during a run.
+    let waited =
+        unsafe { shared.bridge.wait(wait.lane as usize, count as u32, mode.number, mode.deadline) };
+    let why = match waited {
+        Ok(()) => return,
+        Err(DeviceError::DeadlinePassed { .. }) => Why::Deadline,
+        // What failed is found out at the end of the run, when all lanes have come to rest.
+        Err(_) => Why::Failed,
+    };
+    shared.stop.lower(mode.number, why);
 }
 
 impl RunMode {

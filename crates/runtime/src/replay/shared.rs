@@ -6,6 +6,7 @@
 //! A run begins and ends with an acquire of what the other side released.
 
 use std::cell::UnsafeCell;
+use std::fmt;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -14,7 +15,8 @@ use syncline_device::{Deadline, RawArg};
 use syncline_plan::OpIndex;
 
 use super::bell::Patience;
-use super::body::{Outcome, TaskArgs, TaskBody};
+use super::body::{Call, Outcome, TaskArgs};
+use super::bridge::Bridge;
 use super::error::RunError;
 use super::lane::Progress;
 use super::run::OpTime;
@@ -27,20 +29,27 @@ use super::sync::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 pub const RUNS_MAX: u64 = 4;
 
 /// One op, ready to be called.
-#[derive(Debug)]
 pub struct Step {
-    pub body: TaskBody,
+    pub body: Box<Call>,
     pub args_start: u32,
     pub args_len: u32,
 }
 
+impl fmt::Debug for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Step({} arguments)", self.args_len)
+    }
+}
+
 /// Steps with waits before the first one only, and somebody waiting for the last one only.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Segment {
     pub waits_start: u32,
     pub waits_end: u32,
     pub steps_end: u32,
     pub publishes: bool,
+    /// Whether a lane of a device waits for the last one, too.
+    pub announces: bool,
 }
 
 /// A wait for another lane: in run `n`, for its progress to be `n * steps - back`.
@@ -79,6 +88,18 @@ impl LaneWork {
         let times = steps.iter().map(|_| UnsafeCell::new(OpTime::default())).collect();
         let (route, args) = (UnsafeCell::new(route), UnsafeCell::new(args));
         Self { steps, first, route, args, times }
+    }
+
+    /// A lane that runs on a device: `ops` ops, which no thread calls.
+    pub fn elsewhere(first: OpIndex, ops: usize) -> Self {
+        let nothing = Self::new([].into(), Route::default(), first, [].into());
+        let times = (0..ops).map(|_| UnsafeCell::new(OpTime::default())).collect();
+        Self { times, ..nothing }
+    }
+
+    /// How many ops the lane has, wherever they run.
+    pub fn ops(&self) -> usize {
+        self.times.len()
     }
 
     /// Where the lane waits.
@@ -132,7 +153,7 @@ impl LaneWork {
     /// Notes when step number `at` ran.
     ///
     /// # Safety
-    /// During a run, by the thread that called the step in that run.
+    /// During a run, by the thread that called the step in that run; for a lane that runs on a device, by the owner.
     pub unsafe fn set_time(&self, at: usize, time: OpTime) {
         // SAFETY: a step is called by one thread in a run, and successive runs are ordered for it; the owner reads
         // times only between runs.
@@ -149,7 +170,7 @@ impl LaneWork {
         // SAFETY: the plan is proven: whatever conflicts with this op is ordered before or after it, and what is before
         // has been done; memory bound to the plan is claimed for the whole run, arenas belong to it; views lie inside
         // their memories, and all of it is initialised.
-        step.body.call(unsafe { TaskArgs::new(&args[range]) })
+        (step.body)(unsafe { TaskArgs::new(&args[range]) })
     }
 }
 
@@ -185,6 +206,8 @@ pub struct Shared {
     pub stop: Stop,
     pub is_closing: AtomicBool,
     pub names: Names,
+    /// Between lanes that are threads and lanes of devices.
+    pub bridge: Bridge,
     /// There once idle lanes have taken others' ops.
     board: OnceLock<Board>,
     /// Whether they do. Changes between runs only, and each way once.
@@ -198,11 +221,17 @@ pub struct Shared {
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    pub fn new(lanes: Box<[LaneWork]>, patience: Patience, names: Names, now: Instant) -> Self {
+    pub fn new(
+        lanes: Box<[LaneWork]>,
+        bridge: Bridge,
+        patience: Patience,
+        names: Names,
+        now: Instant,
+    ) -> Self {
         let mode = RunMode { number: 0, deadline: Deadline::NEVER, is_timed: false, began: now };
         let slot = || RunSlot { mode: UnsafeCell::new(mode), skipped: AtomicU64::new(0) };
         let planned = lanes.iter().enumerate();
-        let ran_on = planned.flat_map(|(at, lane)| lane.steps.iter().map(move |_| at as u16));
+        let ran_on = planned.flat_map(|(at, lane)| (0..lane.ops()).map(move |_| at as u16));
         Self {
             progress: lanes.iter().map(|_| Progress::default()).collect(),
             patience,
@@ -211,6 +240,7 @@ impl Shared {
             stop: Stop::new(),
             is_closing: AtomicBool::new(false),
             names,
+            bridge,
             board: OnceLock::new(),
             steals: AtomicBool::new(false),
             ran_on: ran_on.map(AtomicU16::new).collect(),

@@ -91,6 +91,17 @@ impl Stop {
         }
     }
 
+    /// As [`Stop::fail`]; also where somebody has stopped `run` as failed and left it to others to say why.
+    #[cold]
+    pub fn explain(&self, run: u64, error: RunError) {
+        let mut failures = lock(&self.failures);
+        let failed = run << 2 | Why::Failed as u64;
+        let is_open = self.word.load(Ordering::SeqCst) == failed && failures.current.is_none();
+        if self.lower(run, Why::Failed) || is_open {
+            failures.current = Some((run, error));
+        }
+    }
+
     /// What `run`, which has ended, came to; `has_skipped` says whether it left out a body, or one did not end.
     #[inline]
     pub fn outcome(&self, run: u64, has_skipped: impl Fn() -> bool) -> Result<(), RunError> {

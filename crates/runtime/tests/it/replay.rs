@@ -5,9 +5,11 @@
 //! - `balance`: idle lanes that take ops of busy ones
 //! - `overlap`: successive runs that are under way at the same time
 //! - `binding`: what may be bound to a plan, and what is refused
+//! - `device_lanes`: the same and more for lanes of devices
 
 mod balance;
 mod binding;
+mod device_lanes;
 mod failure;
 mod overlap;
 mod random;

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 use syncline_device::DeviceSpec;
-use syncline_program::{Program, Run};
+use syncline_program::{Program, Run, Tolerance};
 use syncline_report::{Analysis, StepKind};
 
 /// What is said at the end of a run.
@@ -22,6 +22,7 @@ pub(super) struct Facts {
     peaks: Vec<(String, u64)>,
     limit: String,
     differences: Option<Vec<String>>,
+    tolerance: Tolerance,
 }
 
 impl Facts {
@@ -59,6 +60,7 @@ impl Facts {
             peaks: peaks(analysis),
             limit: summary.limit.clone(),
             differences: differences.map(<[String]>::to_vec),
+            tolerance: program.tolerance(run),
         }
     }
 
@@ -89,9 +91,12 @@ impl Facts {
             lines.push((format!("peak memory {place}").trim_end().to_owned(), bytes(*peak)));
         }
         if let Some(differences) = &self.differences {
-            let text = match differences.len() {
-                0 => "the same as the serial run, bit for bit".to_owned(),
-                count => format!("{count} buffers differ from the serial run"),
+            let text = match (differences.len(), self.tolerance) {
+                (0, Tolerance::Exact) => "the same as the serial run, bit for bit".to_owned(),
+                (0, Tolerance::Relative(limit)) => {
+                    format!("the same as the serial run, floats within {limit:.1e}")
+                }
+                (count, _) => format!("{count} buffers differ from the serial run"),
             };
             lines.push(("check".to_owned(), text));
         }
@@ -110,6 +115,14 @@ impl Facts {
         writeln!(out, "{}", self.limit)
     }
 
+    /// How far floats may be from the serial run; zero is bit for bit.
+    fn limit_of_floats(&self) -> f64 {
+        match self.tolerance {
+            Tolerance::Exact => 0.0,
+            Tolerance::Relative(limit) => limit,
+        }
+    }
+
     pub(super) fn to_json(&self) -> Value {
         let lanes: Vec<Value> = self
             .lanes
@@ -120,7 +133,7 @@ impl Facts {
             "critical_path_ns": self.path_ns, "stall_ns": self.stall_ns, "lanes": lanes,
             "devices": self.devices, "bytes_moved": sum(&self.routes), "bytes_by_route": object(&self.routes),
             "peak_bytes": object(&self.peaks), "limit": self.limit,
-            "differences": self.differences})
+            "differences": self.differences, "tolerance": self.limit_of_floats()})
     }
 }
 

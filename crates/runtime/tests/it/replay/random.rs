@@ -17,6 +17,10 @@ mod program;
 
 /// Runs `graph` a few times on `machine` and beside it serially, and compares all that the caller can see.
 fn compare(rng: &mut Rng, graph: &TaskGraph, machine: &Machine) {
+    compare_with(rng, graph, machine, LoadOptions::default());
+}
+
+fn compare_with(rng: &mut Rng, graph: &TaskGraph, machine: &Machine, options: LoadOptions) {
     let plan = compile(graph, machine);
     let mut expected: HashMap<BufferId, Vec<u8>> = HashMap::new();
     let mut bound: Vec<(BufferId, Buffer)> = Vec::new();
@@ -30,8 +34,13 @@ fn compare(rng: &mut Rng, graph: &TaskGraph, machine: &Machine) {
         bound.push((memory.buffer, buffer));
     }
     let steal = *rng.pick(&[Steal::Off, Steal::On]);
-    let options = LoadOptions::default().with_steal(steal);
-    let body = |task: TaskInfo<'_>, _| Some(serial::body(task));
+    let body = |task: TaskInfo<'_>, _| {
+        Some(match options.on_device_lanes.is_empty() {
+            true => serial::body(task),
+            false => serial::kernel(task),
+        })
+    };
+    let options = options.clone().with_steal(steal);
     let mut loaded = LoadedPlan::load_with(Arc::clone(&plan), devices(), body, options).unwrap();
     for _ in 0..2 {
         // One run after the other, or several that overlap.
@@ -101,5 +110,25 @@ fn any_machine_equals_the_serial_run() {
         let machine = program::any_machine(rng);
         let graph = program::any_graph(rng, &machine, 60);
         compare(rng, &graph, &machine);
+    });
+}
+
+/// Any of the devices on lanes of their own, the others on threads, over routes of all kinds.
+#[test]
+fn plans_over_threads_and_device_lanes_equal_the_serial_run() {
+    for_seeds("plans_over_threads_and_device_lanes_equal_the_serial_run", 150, |rng| {
+        let device = |at: u64| {
+            let device = DeviceModel::new(format!("cpu:{at}"), rng.range(1..3) as u16);
+            if rng.one_in(2) { device.without_copy_lane() } else { device }
+        };
+        let machine = Machine::new((0..3).map(device).collect()).unwrap();
+        let machine = program::with_any_routes(rng, machine);
+        let graph = program::any_graph(rng, &machine, 40);
+        let mut options = LoadOptions::default();
+        for device in devices().iter().filter(|_| rng.one_in(2)) {
+            options = options.on_lanes_of(device.spec());
+        }
+        options.is_split = rng.one_in(4);
+        compare_with(rng, &graph, &machine, options);
     });
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use syncline_deps::{Access, BufferId, Dtype, View};
-use syncline_device::KernelArgs;
+use syncline_device::{Kernel, KernelArgs};
 use syncline_plan::{BufferKind, TaskGraph, TaskInfo};
 use syncline_runtime::replay::TaskBody;
 
@@ -47,18 +47,28 @@ fn indices(shape: &[u64], element: u64) -> Vec<u64> {
     found
 }
 
-/// The body of a test task on a real lane.
+/// The body of a test task on a CPU lane.
 pub fn body(task: TaskInfo<'_>) -> TaskBody {
+    let run = runner(task);
+    TaskBody::new(move |args| run(&args.open()))
+}
+
+/// The same as a kernel, which runs on lanes of devices too.
+pub fn kernel(task: TaskInfo<'_>) -> TaskBody {
+    let run = runner(task);
+    TaskBody::kernel(&Kernel::cpu(task.kernel(), move |args: &mut KernelArgs<'_>| run(args)), [])
+}
+
+fn runner(task: TaskInfo<'_>) -> impl Fn(&KernelArgs<'_>) + Send + Sync + 'static {
     let (seed, shape) = (seed_of(task), shape_of(task));
     let dtypes: Vec<Dtype> = task.args().map(|arg| arg.view.dtype()).collect();
-    TaskBody::new(move |args| {
-        let args = args.open();
-        let get = &mut |at: usize, element: u64| read(&args, at, dtypes[at], element);
+    move |args| {
+        let get = &mut |at: usize, element: u64| read(args, at, dtypes[at], element);
         let set = &mut |at: usize, element: u64, value: u64| {
-            write(&args, at, dtypes[at], element, value);
+            write(args, at, dtypes[at], element, value);
         };
         fold(seed, &shape, get, set);
-    })
+    }
 }
 
 fn read(args: &KernelArgs<'_>, at: usize, dtype: Dtype, element: u64) -> u64 {

@@ -1,0 +1,479 @@
+//! Lanes of devices: a plan's ops as recordings, submitted whole at the start of each run.
+//!
+//! A lane is cut where it waits for another or is waited for. Each piece is one recording, made when buffers are bound
+//! and made anew only where other buffers are; a run submits one batch for each. All of them are submitted before the
+//! first has run, each with the points that it waits for, so that no thread of the host stands by while a device works.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use syncline_deps::{Access, View};
+use syncline_device::{
+    Backend, Batch, Buffer, BufferView, Command, Device, DeviceError, DeviceSpec, KernelArg, Lane,
+    Point, Recording, SubmissionGuard,
+};
+use syncline_plan::{
+    CopyIndex, ExecutionPlan, LaneIndex, LaneKind, MemoryIndex, MemoryPlace, OpIndex, OpKind,
+    PlanArg, TaskIndex, TaskInfo, Wait,
+};
+
+use super::body::{KernelBody, TaskBody};
+use super::bridge::{Bridge, Side};
+use super::error::LoadError;
+use super::label;
+use super::load::LoadOptions;
+
+/// The lanes of a loaded plan that are not threads of the host.
+#[derive(Debug)]
+pub struct DeviceLanes {
+    plan: Arc<ExecutionPlan>,
+    lanes: Vec<DeviceLane>,
+    /// Lane and segment, in an order in which the whole plan could run one op at a time.
+    order: Vec<(usize, usize)>,
+    /// By memory of the plan; `None` where nothing is bound yet.
+    places: Vec<Option<Place>>,
+}
+
+/// One lane of the plan on a lane of its device.
+#[derive(Debug)]
+pub struct DeviceLane {
+    /// Its number in the plan.
+    pub number: usize,
+    pub lane: Arc<dyn Lane>,
+    pub segments: Vec<DeviceSegment>,
+    /// By op of the lane; copies have none.
+    bodies: Vec<Option<KernelBody>>,
+}
+
+/// Ops with waits before the first one only, and somebody waiting for the last one only.
+#[derive(Debug)]
+pub struct DeviceSegment {
+    /// Places in the lane.
+    pub start: u32,
+    pub end: u32,
+    pub waits: Box<[Wait]>,
+    task: Arc<str>,
+    recording: Option<Arc<Recording>>,
+    /// By command of the recording: the place in the lane of the op that it is part of.
+    pub op_of_command: Vec<u32>,
+}
+
+/// Where a memory of the plan is.
+#[derive(Clone, Debug)]
+struct Place {
+    buffer: Buffer,
+    offset: u64,
+}
+
+/// Whether the lanes of `device` are threads of the plan, as opposed to lanes of the device.
+pub fn runs_on_threads(device: DeviceSpec, options: &LoadOptions) -> bool {
+    device.backend == Backend::Cpu && !options.on_device_lanes.contains(&device)
+}
+
+impl DeviceLanes {
+    /// The lanes of `plan` on `devices` that are not threads; `None` if there is nothing to do for any of them.
+    pub fn load(
+        plan: &Arc<ExecutionPlan>,
+        devices: &[Arc<dyn Device>],
+        arenas: &[Buffer],
+        options: &LoadOptions,
+        bodies: &mut impl FnMut(TaskInfo<'_>, DeviceSpec) -> Option<TaskBody>,
+    ) -> Result<Option<Self>, LoadError> {
+        let mut lanes = Vec::new();
+        let mut compute_lanes = vec![0; devices.len()];
+        for (number, planned) in plan.lanes().iter().enumerate() {
+            let device = &devices[planned.device.index()];
+            let sibling = compute_lanes[planned.device.index()];
+            compute_lanes[planned.device.index()] += usize::from(planned.kind == LaneKind::Compute);
+            if planned.count == 0 || runs_on_threads(device.spec(), options) {
+                continue;
+            }
+            let ops = plan.lane_ops(LaneIndex(number as u16));
+            let bodies = (ops.iter())
+                .map(|op| match op.kind {
+                    OpKind::Task(task) => body(plan, task, device.spec(), bodies).map(Some),
+                    OpKind::Copy(_) => Ok(None),
+                })
+                .collect::<Result<Vec<_>, LoadError>>()?;
+            let lane = open(device, planned.kind, sibling)?;
+            check_routes(plan, devices, number, &*lane)?;
+            let segments = cut(plan, number, options.is_split);
+            lanes.push(DeviceLane { number, lane, segments, bodies });
+        }
+        if lanes.is_empty() {
+            return Ok(None);
+        }
+        let order = order(plan, &lanes);
+        let places = (plan.memories().iter())
+            .map(|memory| match memory.place {
+                MemoryPlace::Bound => None,
+                MemoryPlace::Arena { offset } => {
+                    Some(Place { buffer: arenas[memory.device.index()].clone(), offset })
+                }
+            })
+            .collect();
+        Ok(Some(Self { plan: Arc::clone(plan), lanes, order, places }))
+    }
+
+    /// The lanes.
+    pub fn lanes(&self) -> &[DeviceLane] {
+        &self.lanes
+    }
+
+    /// Lane and segment, in the order in which they are submitted.
+    pub fn order(&self) -> &[(usize, usize)] {
+        &self.order
+    }
+
+    /// What every lane of the plan is to the other side.
+    pub fn sides(plan: &ExecutionPlan, lanes: Option<&Self>) -> Box<[Side]> {
+        let mut sides: Vec<Side> = (plan.lanes().iter())
+            .map(|lane| Side::Cpu { ops: lane.count.into(), announces: false })
+            .collect();
+        let lanes = lanes.map_or(&[][..], |lanes| &lanes.lanes);
+        for lane in lanes {
+            let ends = lane.segments.iter().map(|segment| segment.end).collect();
+            sides[lane.number] = Side::Device { ends };
+        }
+        for wait in lanes.iter().flat_map(|lane| &lane.segments).flat_map(|one| &one.waits) {
+            if let Side::Cpu { announces, .. } = &mut sides[wait.lane.index()] {
+                *announces = true;
+            }
+        }
+        sides.into()
+    }
+
+    /// What lanes of devices wait for on threads.
+    pub fn announced(&self) -> HashSet<Wait> {
+        let waits = self.lanes.iter().flat_map(|lane| &lane.segments).flat_map(|one| &one.waits);
+        let here = |wait: &&Wait| self.lanes.iter().any(|lane| lane.number == wait.lane.index());
+        waits.filter(|wait| !here(wait)).copied().collect()
+    }
+
+    /// Binds `buffer` to `memory`.
+    pub fn bind(&mut self, memory: MemoryIndex, buffer: &Buffer) {
+        let place = &mut self.places[memory.index()];
+        if place.as_ref().is_some_and(|place| place.buffer.id() == buffer.id()) {
+            return;
+        }
+        *place = Some(Place { buffer: buffer.clone(), offset: 0 });
+        for lane in &mut self.lanes {
+            let first = self.plan.lanes()[lane.number].first.0;
+            for segment in &mut lane.segments {
+                let mut ops = (first + segment.start..first + segment.end).map(OpIndex);
+                if ops.any(|op| touches(&self.plan, op, memory)) {
+                    segment.recording = None;
+                }
+            }
+        }
+    }
+
+    /// Makes the recordings that are missing. Everything is bound.
+    pub fn record(&mut self) -> Result<(), DeviceError> {
+        for lane in &mut self.lanes {
+            let first = self.plan.lanes()[lane.number].first.0;
+            for segment in lane.segments.iter_mut().filter(|one| one.recording.is_none()) {
+                let mut recorder = Recorder {
+                    plan: &self.plan,
+                    places: &self.places,
+                    commands: Vec::new(),
+                    tasks: Vec::new(),
+                };
+                let mut op_of_command = Vec::new();
+                for at in segment.start..segment.end {
+                    recorder.op(OpIndex(first + at), lane.bodies[at as usize].as_ref())?;
+                    op_of_command.resize(recorder.commands.len(), at);
+                }
+                segment.op_of_command = op_of_command;
+                let Recorder { commands, tasks, .. } = recorder;
+                let recording = Recording::new(commands)?.with_tasks(tasks);
+                segment.recording = Some(Arc::new(recording));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes lanes that failed in the run before usable again.
+    pub fn recover(&self) {
+        for lane in &self.lanes {
+            if lane.lane.timeline().failure().is_some() {
+                lane.lane.recover();
+            }
+        }
+    }
+
+    /// Submits everything, as run `number`.
+    ///
+    /// # Errors
+    /// The first batch that was refused, by the op that it begins with; what was submitted before takes its course.
+    ///
+    /// # Safety
+    /// By the one owner of the loaded plan, before any of its lanes runs; `bridge` has begun the run. Until the run has
+    /// ended, memory bound to the plan is claimed.
+    pub unsafe fn submit(
+        &self,
+        bridge: &Bridge,
+        number: u64,
+    ) -> Result<(), (OpIndex, DeviceError)> {
+        let _guard = SubmissionGuard::lock(self.lanes.iter().map(|lane| &*lane.lane));
+        for &(lane, segment) in &self.order {
+            let lane = &self.lanes[lane];
+            let segment = &lane.segments[segment];
+            let point = |wait: &Wait| {
+                // SAFETY: no lane of the plan runs yet.
+                let point = unsafe { bridge.point(wait.lane.index(), wait.count, number) };
+                point.expect("batches are submitted in an order in which they can run")
+            };
+            let recording = segment.recording.as_ref().expect("recorded when buffers were bound");
+            let batch = Batch::new()
+                .waits(segment.waits.iter().map(point))
+                .command(Command::recording(recording))
+                .task(segment.task.clone());
+            // SAFETY: arenas are known to this plan only, bound memory is claimed; the plan is proven: whatever
+            // conflicts is ordered by its lanes and its waits, and the points of these are what is waited for.
+            let submitted = unsafe { lane.lane.submit_claimed(batch) };
+            let first = self.plan.lanes()[lane.number].first.0;
+            let point = submitted.map_err(|error| (OpIndex(first + segment.start), error))?;
+            // SAFETY: no lane of the plan runs yet.
+            unsafe { bridge.submitted(lane.number, point) };
+        }
+        Ok(())
+    }
+
+    /// The op that a failure of the run began with: of all lanes that failed the one that did not inherit it, and there
+    /// the first batch that did not complete.
+    ///
+    /// # Safety
+    /// By the one owner of the loaded plan, when no lane of it runs any more.
+    pub unsafe fn failure(&self, bridge: &Bridge) -> Option<(OpIndex, DeviceError)> {
+        let mut found: Option<(OpIndex, DeviceError)> = None;
+        for lane in &self.lanes {
+            // SAFETY: the caller's promise.
+            let points = unsafe { bridge.points(lane.number) };
+            let Some(at) = points.iter().position(|point| !point.has_completed()) else { continue };
+            let Some(error) = points[at].timeline().failure() else { continue };
+            let first = self.plan.lanes()[lane.number].first.0;
+            let inherited = matches!(error, DeviceError::Inherited { .. });
+            if found.is_none() || !inherited {
+                found = Some((OpIndex(first + lane.segments[at].start), error));
+            }
+            if !inherited {
+                break;
+            }
+        }
+        found
+    }
+
+    /// The last points of the lanes that have one.
+    ///
+    /// # Safety
+    /// As [`Bridge::points`].
+    pub unsafe fn last_points(&self, bridge: &Bridge) -> Vec<Point> {
+        // SAFETY: the caller's promise.
+        let last = |lane: &DeviceLane| unsafe { bridge.points(lane.number) }.last().cloned();
+        self.lanes.iter().filter_map(last).collect()
+    }
+}
+
+/// The kernel of `task`, which must have an implementation for its device and its arguments.
+fn body(
+    plan: &ExecutionPlan,
+    task: TaskIndex,
+    device: DeviceSpec,
+    bodies: &mut impl FnMut(TaskInfo<'_>, DeviceSpec) -> Option<TaskBody>,
+) -> Result<KernelBody, LoadError> {
+    let info = plan.task(task);
+    let name = || info.name().to_owned();
+    let body = bodies(info, device).ok_or_else(|| LoadError::NoBody {
+        task: name(),
+        index: task,
+        kernel: info.kernel().to_owned(),
+        device: device.to_string(),
+    })?;
+    let body = body.into_kernel().ok_or_else(|| LoadError::NotAKernel {
+        task: name(),
+        index: task,
+        device,
+    })?;
+    let refused = |source| LoadError::NoKernel { task: name(), index: task, device, source };
+    body.kernel.require(device.backend).map_err(refused)?;
+    if device.backend != Backend::Cpu {
+        let views: Vec<View> = plan.args_of(task).map(seen).collect();
+        body.kernel.source(device.backend, &views).map_err(refused)?;
+    }
+    Ok(body)
+}
+
+/// What a kernel sees of an argument: of one that orders nothing, no element.
+fn seen(arg: PlanArg<'_>) -> View {
+    match arg.access {
+        Access::NoDep => View::contiguous(arg.view.dtype(), &[0]).expect("a view of nothing"),
+        _ => *arg.view,
+    }
+}
+
+/// A lane of its own, so that a run that fails takes nobody else's work along; where the device has no more to give,
+/// one of those that all share.
+fn open(
+    device: &Arc<dyn Device>,
+    kind: LaneKind,
+    number: usize,
+) -> Result<Arc<dyn Lane>, DeviceError> {
+    let (kind, name) = match kind {
+        LaneKind::Compute => (syncline_device::LaneKind::Compute, format!("plan {number}")),
+        LaneKind::Copy => (syncline_device::LaneKind::Copy, "plan copy".to_owned()),
+    };
+    if device.info().capabilities.open_lanes {
+        return device.open_lane(kind, &name);
+    }
+    let shared = device.lanes().iter().filter(|lane| lane.info().kind == kind);
+    let shared: Vec<_> = shared.collect();
+    Ok(Arc::clone(match shared.len() {
+        0 => device.lane(kind),
+        count => shared[number % count],
+    }))
+}
+
+/// Every copy of the lane is between memories that it reaches.
+fn check_routes(
+    plan: &ExecutionPlan,
+    devices: &[Arc<dyn Device>],
+    number: usize,
+    lane: &dyn Lane,
+) -> Result<(), LoadError> {
+    for op in plan.lane_ops(LaneIndex(number as u16)) {
+        let OpKind::Copy(copy) = op.kind else { continue };
+        let (source, target) = ends(plan, devices, copy);
+        if !(lane.can_access(source) && lane.can_access(target)) {
+            return Err(LoadError::NoRoute {
+                source_device: source,
+                target,
+                lane: lane.info().device,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// From where to where `copy` goes.
+pub fn ends(
+    plan: &ExecutionPlan,
+    devices: &[Arc<dyn Device>],
+    copy: CopyIndex,
+) -> (DeviceSpec, DeviceSpec) {
+    let copy = &plan.copies()[copy.index()];
+    let device =
+        |memory: MemoryIndex| devices[plan.memories()[memory.index()].device.index()].spec();
+    (device(copy.source), device(copy.target))
+}
+
+/// Cuts a lane before ops that wait and behind those that are waited for; or between all of them.
+fn cut(plan: &ExecutionPlan, number: usize, is_split: bool) -> Vec<DeviceSegment> {
+    let mut segments: Vec<DeviceSegment> = Vec::new();
+    let mut ended = true;
+    let first = plan.lanes()[number].first.0;
+    for (at, op) in (0u32..).zip(plan.lane_ops(LaneIndex(number as u16))) {
+        let waits = plan.waits_of(op);
+        if ended || is_split || !waits.is_empty() {
+            segments.push(DeviceSegment {
+                start: at,
+                end: at,
+                waits: waits.into(),
+                task: label::of(plan, OpIndex(first + at)),
+                recording: None,
+                op_of_command: Vec::new(),
+            });
+        }
+        segments.last_mut().expect("one was begun").end = at + 1;
+        ended = op.is_awaited;
+    }
+    segments
+}
+
+/// The segments in an order in which the whole plan could run, one op at a time.
+fn order(plan: &ExecutionPlan, lanes: &[DeviceLane]) -> Vec<(usize, usize)> {
+    let mut device_lane = vec![None; plan.lanes().len()];
+    for (at, lane) in lanes.iter().enumerate() {
+        device_lane[lane.number] = Some(at);
+    }
+    let mut done = vec![0u32; plan.lanes().len()];
+    let mut order = Vec::new();
+    let mut next = vec![0usize; lanes.len()];
+    loop {
+        let mut went_on = false;
+        for lane in 0..plan.lanes().len() {
+            let ops = plan.lane_ops(LaneIndex(lane as u16));
+            while let Some(op) = ops.get(done[lane] as usize) {
+                let ready = |wait: &Wait| done[wait.lane.index()] >= wait.count;
+                if !plan.waits_of(op).iter().all(ready) {
+                    break;
+                }
+                if let Some(at) = device_lane[lane]
+                    && lanes[at].segments.get(next[at]).is_some_and(|one| one.start == done[lane])
+                {
+                    order.push((at, next[at]));
+                    next[at] += 1;
+                }
+                done[lane] += 1;
+                went_on = true;
+            }
+        }
+        if !went_on {
+            break;
+        }
+    }
+    let segments: usize = lanes.iter().map(|lane| lane.segments.len()).sum();
+    assert_eq!(order.len(), segments, "a proven plan can run to its end");
+    order
+}
+
+fn touches(plan: &ExecutionPlan, op: OpIndex, memory: MemoryIndex) -> bool {
+    match plan.ops()[op.index()].kind {
+        OpKind::Task(task) => plan.args_of(task).any(|arg| arg.memory == memory),
+        OpKind::Copy(copy) => {
+            let copy = &plan.copies()[copy.index()];
+            copy.source == memory || copy.target == memory
+        }
+    }
+}
+
+/// Writes down the commands of one segment.
+struct Recorder<'a> {
+    plan: &'a ExecutionPlan,
+    places: &'a [Option<Place>],
+    commands: Vec<Command>,
+    tasks: Vec<Arc<str>>,
+}
+
+impl Recorder<'_> {
+    fn op(&mut self, op: OpIndex, body: Option<&KernelBody>) -> Result<(), DeviceError> {
+        let task = label::of(self.plan, op);
+        match self.plan.ops()[op.index()].kind {
+            OpKind::Task(index) => {
+                let KernelBody { kernel, scalars } = body.expect("loaded for every task");
+                let args = (self.plan.args_of(index))
+                    .map(|arg| Ok(KernelArg::new(arg.access, self.view(arg.memory, arg.view)?)))
+                    .collect::<Result<Vec<_>, DeviceError>>()?;
+                self.commands.push(Command::dispatch(kernel, args, scalars.to_vec()));
+                self.tasks.push(task);
+            }
+            OpKind::Copy(copy) => {
+                let copy = &self.plan.copies()[copy.index()];
+                for view in &copy.views {
+                    let (source, target) =
+                        (self.view(copy.source, view)?, self.view(copy.target, view)?);
+                    self.commands.push(Command::copy(source, target));
+                    self.tasks.push(task.clone());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn view(&self, memory: MemoryIndex, view: &View) -> Result<BufferView, DeviceError> {
+        let place = self.places[memory.index()].as_ref().expect("bound before it is recorded");
+        let offset = place.offset + view.offset();
+        let moved = View::strided(view.dtype(), offset, view.shape(), view.strides());
+        place.buffer.view(moved.expect("inside an arena that has memory"))
+    }
+}
