@@ -58,9 +58,9 @@ fn by_length(pairs: &[(u32, u32)], edges: &Edges, power_max: u32) -> Vec<Point> 
                 for (at, preds) in preds.iter().enumerate() {
                     let mut task = Task::new("task");
                     for &pred in preds {
-                        task = task.input(&buffer, &views[pred]);
+                        task = task.input(&buffer, views[pred]);
                     }
-                    task = task.output_existing(&buffer, &views[at]);
+                    task = task.output_existing(&buffer, views[at]);
                     stream.submit(task.body(move |_| compute(length))).expect("a valid task");
                 }
                 stream.wait_all().expect("nothing fails");

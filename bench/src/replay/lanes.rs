@@ -114,7 +114,7 @@ fn overlapping(device: &Arc<dyn Device>, count: u64, times: usize) -> Row {
         let (column, calls) = (task.index().0 as usize % 2, Arc::clone(&calls));
         TaskBody::new(move |_| {
             let call = calls[column].fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            let is_slow = (call / rounds + column as u64) % 2 == 0;
+            let is_slow = (call / rounds + column as u64).is_multiple_of(2);
             busy(if is_slow { 3 * BODY } else { BODY });
         })
     };
