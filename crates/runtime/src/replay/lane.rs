@@ -3,6 +3,10 @@
 use super::bell::{Bell, Patience};
 use super::sync::{AtomicU64, Ordering};
 
+/// What the count of started runs says when there will be no more: larger than any run's number, so that it ends every
+/// wait for one.
+pub const CLOSING: u64 = u64::MAX;
+
 /// A count that only grows, in cache lines of its own (two: processors fetch them in pairs).
 #[derive(Debug)]
 #[repr(align(128))]

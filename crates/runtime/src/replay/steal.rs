@@ -13,7 +13,7 @@ use crossbeam_utils::CachePadded;
 use syncline_plan::{ExecutionPlan, OpDeps, OpIndex};
 
 use super::bell::{Bell, Patience};
-use super::lane::Progress;
+use super::lane::{CLOSING, Progress};
 use super::run::{call_alone, fail};
 use super::shared::{RUNS_MAX, Shared};
 use super::stop::{Stop, Why};
@@ -162,10 +162,10 @@ impl Board {
         mut body: impl FnMut(Claim),
     ) {
         while !self.has_ended(run) {
-            let mut found = self.claim(lane, run, started.get());
+            let mut found = self.claim(lane, run, last_begun(run, started));
             if found.is_none() {
                 self.bell.wait(patience, || {
-                    found = self.claim(lane, run, started.get());
+                    found = self.claim(lane, run, last_begun(run, started));
                     found.is_some() || self.has_ended(run)
                 });
             }
@@ -270,6 +270,17 @@ impl Board {
         // P1 of the protocol.
         self.words[op].store(2 * run, Ordering::Release);
         self.bell.ring();
+    }
+}
+
+/// The last run that has begun, as seen by a thread that takes part in `run`.
+///
+/// A plan that is dropped tells its threads by [`CLOSING`], which is no run: a thread that has not yet seen `run` end must
+/// not take it for permission to go on with runs that never begin, on memory that is no longer bound.
+fn last_begun(run: u64, started: &Progress) -> u64 {
+    match started.get() {
+        CLOSING => run,
+        last => last,
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::error::LoadError;
+use super::lane::CLOSING;
 use super::run::take_part;
 use super::shared::Shared;
 use super::steal::Board;
@@ -51,8 +52,8 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         self.shared.is_closing.store(true, Ordering::SeqCst);
-        self.shared.started.publish(u64::MAX);
-        self.shared.own_started.publish(u64::MAX);
+        self.shared.started.publish(CLOSING);
+        self.shared.own_started.publish(CLOSING);
         for (_, handle) in self.handles.drain(..) {
             // Bodies' panics are caught in `run.rs`; there is nothing else to report.
             let _ = handle.join();

@@ -1,6 +1,7 @@
 //! Idle lanes take ready ops of busy ones.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -171,5 +172,32 @@ fn what_the_first_runs_take_decides_in_the_end() {
         }
         drop(bound);
         assert_eq!(buffer.read::<u64>(0, 8).unwrap(), [3 * runs; 8]);
+    }
+}
+
+/// A plan that is dropped right after its run tells its threads to end, and they must not take that for another run.
+#[test]
+fn no_body_runs_after_the_last_run() {
+    let count = 4;
+    let mut graph = TaskGraph::new();
+    let buffer = graph.add_buffer(BufferSpec::external("words", 8)).unwrap();
+    for _ in 0..count {
+        let word = [Arg::inout(buffer, View::contiguous(Dtype::U64, &[1]).unwrap())];
+        graph.submit(&TaskSpec::new("step", &word).cost_ns(100_000)).unwrap();
+    }
+    for round in 0..100 {
+        let calls = Arc::new(AtomicU64::new(0));
+        let mut loaded = load(&graph, Steal::On, |_| {
+            let calls = Arc::clone(&calls);
+            // Long enough for the lane that has nothing to do to fall asleep.
+            TaskBody::new(move |_| {
+                std::thread::sleep(Duration::from_micros(100));
+                calls.fetch_add(1, Ordering::Relaxed);
+            })
+        });
+        let words = zeroed(8);
+        loaded.run(&Bindings::new().bind("words", &words)).unwrap();
+        drop(loaded);
+        assert_eq!(calls.load(Ordering::Relaxed), count, "round {round}");
     }
 }
