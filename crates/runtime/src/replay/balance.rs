@@ -1,7 +1,6 @@
 //! Whether idle lanes take ops of busy ones.
 
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
 
 use syncline_plan::ExecutionPlan;
 
@@ -17,7 +16,7 @@ use super::threads::When;
 /// short bodies the plan's own order is faster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Steal {
-    /// If the bodies are long enough to make up for it, by their declared or measured costs, or by what the first runs take.
+    /// If the bodies are long enough to make up for it, by the costs that the plan was made from, declared or measured.
     #[default]
     Auto,
     /// Always, where a device has several lanes.
@@ -29,20 +28,15 @@ pub enum Steal {
 /// Bodies of this length make up for what stealing costs.
 const WORTH_NS: u64 = 3_000;
 
-/// How many runs are watched before it is decided by what they took.
-const WATCHED_RUNS: u32 = 3;
-
-/// What is known of how long bodies take.
+/// Whether a plan's lanes are to steal.
 #[derive(Clone, Copy, Debug)]
 pub struct Balance {
     steal: Steal,
-    watched: u32,
-    shortest: Duration,
 }
 
 impl Balance {
     pub fn new(steal: Steal) -> Self {
-        Self { steal, watched: 0, shortest: Duration::MAX }
+        Self { steal }
     }
 
     fn wants_stealing(&self, plan: &ExecutionPlan) -> bool {
@@ -70,43 +64,6 @@ impl LoadedPlan {
     /// Ops that wait for a device, or are awaited by one, stay on their lanes.
     fn can_steal(&self) -> bool {
         self.device_lanes.is_none() && Board::can_steal(&self.plan)
-    }
-
-    /// The moment, if this run is one of the first ones, by which it is to be decided.
-    #[inline]
-    pub(super) fn watch(&self) -> Option<Instant> {
-        let is_open = self.balance.steal == Steal::Auto && self.balance.watched < WATCHED_RUNS;
-        is_open.then(Instant::now)
-    }
-
-    /// Takes account of how long a watched run took.
-    #[cold]
-    pub(super) fn note_duration(&mut self, took: Duration) {
-        self.balance.watched += 1;
-        self.balance.shortest = self.balance.shortest.min(took);
-        if self.balance.watched < WATCHED_RUNS || !self.can_steal() {
-            return;
-        }
-        let busy = self.plan.lanes().iter().filter(|lane| lane.count > 0).count() as u128;
-        let each = self.balance.shortest.as_nanos() * busy / (self.plan.ops().len() as u128).max(1);
-        let is_worth_it = each >= u128::from(WORTH_NS);
-        match self.shared.board().is_some() {
-            true if !is_worth_it => self.keep_to_lanes(),
-            false if is_worth_it => {
-                // Without threads for it, the lanes go on as they did.
-                let _ = self.steal_from_now_on();
-            }
-            _ => {}
-        }
-    }
-
-    /// What was declared was far too long.
-    fn keep_to_lanes(&mut self) {
-        self.wait_for_all();
-        if self.overlaps {
-            self.route_between_runs();
-        }
-        self.shared.drop_board(self.last_run);
     }
 
     fn steal_from_now_on(&mut self) -> Result<(), LoadError> {

@@ -210,8 +210,6 @@ pub struct Shared {
     pub bridge: Bridge,
     /// There once idle lanes have taken others' ops.
     board: OnceLock<Board>,
-    /// Whether they do. Changes between runs only, and each way once.
-    steals: AtomicBool,
     /// By op: the lane that ran it in the last timed run.
     pub ran_on: Box<[AtomicU16]>,
     slots: [RunSlot; RUNS_MAX as usize],
@@ -242,7 +240,6 @@ impl Shared {
             names,
             bridge,
             board: OnceLock::new(),
-            steals: AtomicBool::new(false),
             ran_on: ran_on.map(AtomicU16::new).collect(),
             slots: std::array::from_fn(|_| slot()),
             lanes,
@@ -252,22 +249,12 @@ impl Shared {
     /// The board, if idle lanes take others' ops.
     #[inline]
     pub fn board(&self) -> Option<&Board> {
-        // Acquire: who finds that they no longer do finds every lane's progress where its next run begins.
-        if self.steals.load(Ordering::Acquire) { self.board.get() } else { None }
+        self.board.get()
     }
 
     /// Makes idle lanes take others' ops from the next run on, when no run is under way.
     pub fn set_board(&self, board: Board) {
         self.board.set(board).expect("it is set once");
-        self.steals.store(true, Ordering::Release);
-    }
-
-    /// Makes every lane keep to its own ops again after run number `last`, when no run is under way.
-    pub fn drop_board(&self, last: u64) {
-        for (progress, lane) in self.progress.iter().zip(&self.lanes) {
-            progress.publish(last * lane.steps.len() as u64);
-        }
-        self.steals.store(false, Ordering::Release);
     }
 
     fn slot(&self, number: u64) -> &RunSlot {

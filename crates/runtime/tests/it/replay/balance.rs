@@ -141,10 +141,10 @@ fn without_stealing_every_op_stays_on_its_lane() {
     assert_eq!(loaded.ran_on(), planned);
 }
 
-/// Bodies were declared to be long, and are not: lanes steal at first and keep to their own ops later, runs that were
-/// started and runs that were waited for alike.
+/// Bodies were declared to be long, and are not: lanes steal, in runs that were started and in runs that were waited for
+/// alike.
 #[test]
-fn what_the_first_runs_take_decides_in_the_end() {
+fn runs_of_both_kinds_follow_each_other_where_lanes_steal() {
     let mut graph = TaskGraph::new();
     let buffer = graph.add_buffer(BufferSpec::external("words", 64)).unwrap();
     for _ in 0..3 {
