@@ -80,11 +80,9 @@ impl Queue {
             return Err(Refused { cause: cause.clone(), passenger });
         }
         let ticket = state.last + 1;
-        let (mut semaphores, mut values) = (vec![self.tickets], vec![ticket]);
-        if let Some((semaphore, value)) = signal {
-            semaphores.push(semaphore);
-            values.push(value);
-        }
+        // The ticket last: drivers signal in this order, and who has seen the ticket may destroy the other semaphore.
+        let (semaphores, values): (Vec<_>, Vec<_>) =
+            signal.into_iter().chain([(self.tickets, ticket)]).unzip();
         let mut timelines = vk::TimelineSemaphoreSubmitInfo::default()
             .wait_semaphore_values(&wait_values)
             .signal_semaphore_values(&values);
