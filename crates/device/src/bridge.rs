@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use crate::sync::WaitWord;
-use crate::{DeviceError, DeviceSpec, Point, PointStatus, Wake, Watch};
+use crate::{Deadline, DeviceError, DeviceSpec, Point, PointStatus, Timeline, Wake, Watch};
 
 /// What a bridge wakes: a lane, which looks for itself what there is to do.
 pub trait Woken: Send + Sync {
@@ -104,9 +104,28 @@ impl Bridge {
         self.shared.post(|inbox| inbox.forgotten.push(target));
     }
 
+    /// Waits until the thread has done what it was asked for before, and has dropped what it was given for that. Not to be
+    /// called on that thread.
+    pub fn settle(&self, deadline: Deadline) {
+        let done = Timeline::new("bridge", 0);
+        self.wake(Arc::new(Settled(done.clone())));
+        // Late is as good as it gets: a target that is being woken takes its time.
+        let _ = done.wait(1, deadline);
+    }
+
     /// Whether the calling thread is the bridge's.
     pub fn is_current(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| thread.thread().id() == thread::current().id())
+    }
+}
+
+/// Woken after everything that was asked for before it.
+struct Settled(Timeline);
+
+impl Woken for Settled {
+    fn wake(self: Arc<Self>) {
+        // It is signalled here only.
+        let _ = self.0.signal(1);
     }
 }
 

@@ -30,11 +30,12 @@ pub(crate) struct OpenClAllocator {
 }
 
 struct Inner {
-    context: Arc<Context>,
     pool: Pool<Piece>,
     /// For the host's reads and writes of memory that it cannot reach.
     transfers: Queue,
     bytes_max: u64,
+    /// Goes last, after buffers and the queue: PoCL 3.1 does not survive the other order.
+    context: Arc<Context>,
 }
 
 impl OpenClAllocator {

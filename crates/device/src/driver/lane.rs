@@ -164,16 +164,18 @@ impl<D: Driver> Closer<D> {
         self.0.upgrade().inspect(|lane| lane.close());
     }
 
-    /// Waits for what the driver has of the lane, until `deadline` at the latest. Not on the bridge's thread, which
-    /// would have to tell.
+    /// Waits for what the driver has of the lane, and for the bridge to let go of it, until `deadline` at the latest. Not
+    /// on the bridge's thread, which would have to tell.
     pub fn drain(&self, deadline: Deadline) {
-        if let Some(lane) = self.0.upgrade()
-            && !lane.driver.bridge().is_current()
-            && let Some(point) = lane.last_in_flight()
-        {
+        let Some(lane) = self.0.upgrade().filter(|lane| !lane.driver.bridge().is_current()) else {
+            return;
+        };
+        if let Some(point) = lane.last_in_flight() {
             // Whether it ends well is no concern of whoever closes.
             let _ = point.wait(deadline);
         }
+        // A program may exit next, and must not find a thread of ours inside of the driver.
+        lane.driver.bridge().settle(deadline);
     }
 }
 

@@ -18,7 +18,6 @@ use crate::{
 /// What a lane's handle, the bridge and the driver's callbacks share.
 pub(super) struct LaneQueue<D: Driver> {
     pub(super) info: LaneInfo,
-    pub(super) driver: Arc<D>,
     me: Weak<LaneQueue<D>>,
     state: Mutex<State<D>>,
     /// What the driver has said since somebody looked. Its callbacks touch this and the bridge's inbox, nothing else:
@@ -26,6 +25,8 @@ pub(super) struct LaneQueue<D: Driver> {
     ended: Mutex<Vec<(u64, Result<(), Arc<str>>)>>,
     /// Runs host functions; started at the first.
     caller: Mutex<Option<Sender<HostFunction>>>,
+    /// Goes last: drivers may not survive that a queue is released after its context (PoCL 3.1 does not).
+    pub(super) driver: Arc<D>,
 }
 
 struct State<D: Driver> {
