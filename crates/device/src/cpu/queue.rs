@@ -1,7 +1,8 @@
 //! The queue between those who submit to a CPU lane and its worker.
 //!
 //! Submitters push under a lock; the worker takes everything at once, so that the lock is taken once for many batches
-//! when there are many. A worker that finds nothing looks a little longer, then sleeps; who pushes next wakes it.
+//! when there are many. A worker that finds nothing looks a little longer, then sleeps; who pushes next wakes it. Kernels
+//! without arguments that follow each other are one item, a burst, to which runs are added while the worker is at it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,17 +13,24 @@ use crate::{DeviceError, Kernel, LaneInfo, Point, Timeline, TimelineOwner, Work}
 
 pub(super) struct Queue {
     pub(super) info: LaneInfo,
-    state: Mutex<State>,
-    /// The value pushed last: what an idle worker looks at without the lock.
-    pushed: AtomicU64,
+    state: Apart<Mutex<State>>,
+    /// How many pushes there were: what an idle worker looks at without the lock.
+    pushes: Apart<AtomicU64>,
     closing: AtomicBool,
     /// Reaches 1 when the lane closes, for a worker that waits for somebody else's point.
     stop: Timeline,
     sleep: WaitWord,
 }
 
+/// On cache lines of its own (two: processors fetch them in pairs): a worker that looks must not take away what a
+/// submitter works on.
+#[repr(align(128))]
+struct Apart<T>(T);
+
 struct State {
     items: Vec<Item>,
+    /// The last item, if it is a burst that more runs can be added to.
+    open: Option<Arc<Burst>>,
     owner: Arc<TimelineOwner>,
     value_last: u64,
     failed: Option<DeviceError>,
@@ -40,17 +48,42 @@ impl State {
         self.value_last += 1;
         self.owner.timeline().point(self.value_last)
     }
+
+    /// The last item takes no more runs.
+    fn seal(&mut self) {
+        if let Some(burst) = self.open.take() {
+            burst.seal();
+        }
+    }
 }
 
 /// Small, since a queue may grow long.
 pub(super) enum Job {
     Batch(Box<Work>),
-    /// A kernel without arguments, waits or signals, submitted several times in a row. Repeats cost no memory, and no
-    /// reference count that the worker and the submitter would take from each other.
-    Repeated {
-        kernel: Kernel,
-        times: u64,
-    },
+    Burst(Arc<Burst>),
+}
+
+/// A kernel without arguments, waits or signals, submitted any number of times in a row.
+///
+/// One more run is one more count: no memory, no reference count that the worker and the submitter would take from each
+/// other, and no lock for a worker that is at it.
+pub(super) struct Burst {
+    pub(super) kernel: Kernel,
+    /// The value of its first run.
+    pub(super) first: u64,
+    /// How many runs there are, and whether that is all. Written under the queue's lock.
+    count: Apart<AtomicU64>,
+}
+
+/// No more runs will be added.
+const SEALED: u64 = 1 << 63;
+
+impl Burst {
+    fn seal(&self) {
+        let count = self.count.0.load(Ordering::Relaxed);
+        // Not a step of its own: the lock is held. Release: see `Queue::push_bare`.
+        self.count.0.store(count | SEALED, Ordering::Release);
+    }
 }
 
 /// What the worker found.
@@ -64,13 +97,19 @@ pub(super) enum Taken {
 impl Queue {
     pub(super) fn new(info: LaneInfo) -> Self {
         let owner = Arc::new(Timeline::owned(&info.name, 0, None));
-        let state =
-            State { items: Vec::new(), owner, value_last: 0, failed: None, worker_sleeps: false };
+        let state = State {
+            items: Vec::new(),
+            open: None,
+            owner,
+            value_last: 0,
+            failed: None,
+            worker_sleeps: false,
+        };
         Self {
             stop: Timeline::new("stop", 0),
             info,
-            state: Mutex::new(state),
-            pushed: AtomicU64::new(0),
+            state: Apart(Mutex::new(state)),
+            pushes: Apart(AtomicU64::new(0)),
             closing: AtomicBool::new(false),
             sleep: WaitWord::new(),
         }
@@ -81,6 +120,7 @@ impl Queue {
         let mut state = self.lock_open(work.task.as_ref())?;
         self.drop_own_waits(&state, &mut work.waits)?;
         let point = state.next_point();
+        state.seal();
         state.items.push(Item { job: Job::Batch(work), value: point.value() });
         self.announce(state);
         Ok(point)
@@ -90,23 +130,48 @@ impl Queue {
     pub(super) fn push_bare(&self, kernel: &Kernel) -> Result<Point, DeviceError> {
         let mut state = self.lock_open(None)?;
         let point = state.next_point();
-        match state.items.last_mut() {
-            Some(Item { job: Job::Repeated { kernel: last, times }, value })
-                if last.key() == kernel.key() =>
-            {
-                *times += 1;
-                *value = point.value();
+        match &state.open {
+            Some(burst) if burst.kernel.key() == kernel.key() => {
+                // Release: what the submitter did before is seen by the kernel. The worker is awake: it seals a burst
+                // before it leaves it.
+                burst.count.0.store(point.value() - burst.first + 1, Ordering::Release);
             }
             _ => {
-                let job = Job::Repeated { kernel: kernel.clone(), times: 1 };
-                state.items.push(Item { job, value: point.value() });
+                state.seal();
+                let burst = Arc::new(Burst {
+                    kernel: kernel.clone(),
+                    first: point.value(),
+                    count: Apart(AtomicU64::new(1)),
+                });
+                state.open = Some(burst.clone());
+                state.items.push(Item { job: Job::Burst(burst), value: point.value() });
+                self.announce(state);
             }
         }
-        self.announce(state);
         Ok(point)
     }
 
+    /// How many runs `burst` has, once there are more than `done`; `None` when there will be no more. `found` is how many
+    /// the worker found the last time: where those were few, whoever submits gets some time to itself.
+    pub(super) fn more_of(&self, burst: &Arc<Burst>, done: u64, found: u64) -> Option<u64> {
+        const MANY: u64 = 64;
+        let count = || burst.count.0.load(Ordering::Acquire);
+        let is_decided = |count: u64| count & !SEALED > done || count & SEALED != 0;
+        if found < MANY || !is_decided(count()) {
+            look(|| is_decided(count()));
+        }
+        if !is_decided(count()) {
+            let mut state = self.lock();
+            // Nobody adds to it while the lock is held, and afterwards nobody can.
+            if !is_decided(count()) {
+                state.seal();
+            }
+        }
+        Some(count() & !SEALED).filter(|&count| count > done)
+    }
+
     /// The state of a lane that takes work.
+    #[inline]
     fn lock_open(&self, task: Option<&Arc<str>>) -> Result<MutexGuard<'_, State>, DeviceError> {
         let state = self.lock();
         if self.is_closing() {
@@ -120,7 +185,9 @@ impl Queue {
 
     /// Lets the worker know, whether it looks or sleeps.
     fn announce(&self, mut state: MutexGuard<'_, State>) {
-        self.pushed.store(state.value_last, Ordering::Relaxed);
+        // Not a step of its own: the lock is held.
+        let pushes = self.pushes.0.load(Ordering::Relaxed);
+        self.pushes.0.store(pushes + 1, Ordering::Relaxed);
         let wake = std::mem::take(&mut state.worker_sleeps);
         drop(state);
         if wake {
@@ -147,34 +214,25 @@ impl Queue {
         }
     }
 
-    /// Moves all batches into `items`, which is empty, waiting until there are some.
-    pub(super) fn take(&self, items: &mut Vec<Item>) -> Taken {
-        self.look_for_more();
+    /// Moves all batches into `items`, which is empty, waiting until there are some. `seen` is how many pushes the worker
+    /// knows of.
+    pub(super) fn take(&self, items: &mut Vec<Item>, seen: &mut u64) -> Taken {
+        look(|| self.pushes.0.load(Ordering::Relaxed) != *seen);
         loop {
             let mut state = self.lock();
             if self.is_closing() {
                 return Taken::Closed;
             }
+            *seen = self.pushes.0.load(Ordering::Relaxed);
             if !state.items.is_empty() {
                 std::mem::swap(items, &mut state.items);
                 return Taken::Items(state.owner.clone());
             }
             // Read under the lock under which a submitter finds `worker_sleeps`: its bump comes after.
-            let seen = self.sleep.load();
+            let ticket = self.sleep.load();
             state.worker_sleeps = true;
             drop(state);
-            self.sleep.wait(seen, None);
-        }
-    }
-
-    /// Looks for a microsecond or two whether something is pushed.
-    fn look_for_more(&self) {
-        let before = self.pushed.load(Ordering::Relaxed);
-        for _ in 0..spins() {
-            if self.pushed.load(Ordering::Relaxed) != before {
-                return;
-            }
-            std::hint::spin_loop();
+            self.sleep.wait(ticket, None);
         }
     }
 
@@ -182,6 +240,7 @@ impl Queue {
     pub(super) fn fail(&self, cause: &DeviceError) -> Vec<Item> {
         let mut state = self.lock();
         state.failed.get_or_insert_with(|| cause.clone());
+        state.seal();
         std::mem::take(&mut state.items)
     }
 
@@ -226,6 +285,20 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Looks for a few microseconds whether something has come.
+///
+/// Not all the time: each look takes a cache line from whoever submits. Between looks one who submits many small
+/// batches gets several of them in.
+fn look(mut has_come: impl FnMut() -> bool) {
+    const PAUSES: u32 = 8;
+    for _ in 0..spins() / PAUSES {
+        (0..PAUSES).for_each(|_| std::hint::spin_loop());
+        if has_come() {
+            return;
+        }
     }
 }

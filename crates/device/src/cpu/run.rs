@@ -4,7 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::queue::{Item, Job, Queue, Taken};
+use super::queue::{Burst, Item, Job, Queue, Taken};
 use crate::copy::CopyPlan;
 use crate::{
     BufferView, Command, Copy, Deadline, DeviceError, Dispatch, Fill, HostFunction, Kernel,
@@ -15,7 +15,8 @@ use crate::{
 pub(super) fn work(queue: &Queue) {
     let mut items = Vec::new();
     let mut scratch = Vec::new();
-    while let Taken::Items(owner) = queue.take(&mut items) {
+    let mut seen = 0;
+    while let Taken::Items(owner) = queue.take(&mut items, &mut seen) {
         let mut left = items.drain(..);
         while let Some(item) = left.next() {
             if let Err(Failed { cause, behind }) = run(queue, item, &owner, &mut scratch) {
@@ -56,16 +57,24 @@ fn run(
 ) -> Result<(), Failed> {
     match item.job {
         Job::Batch(work) => run_batch(queue, *work, item.value, owner, scratch),
-        Job::Repeated { kernel, times } => {
-            let result = (0..times).rev().try_for_each(|left| {
-                run_bare(queue, &kernel)?;
-                signal(owner, item.value - left);
-                Ok(())
-            });
-            drop_quietly(kernel);
+        Job::Burst(burst) => {
+            let result = run_burst(queue, &burst, owner);
+            drop_quietly(burst);
             result.map_err(|cause| fail(queue, owner, cause))
         }
     }
+}
+
+fn run_burst(queue: &Queue, burst: &Arc<Burst>, owner: &TimelineOwner) -> Result<(), DeviceError> {
+    let (mut done, mut found) = (0, u64::MAX);
+    while let Some(count) = queue.more_of(burst, done, found) {
+        for at in done..count {
+            run_bare(queue, &burst.kernel)?;
+            signal(owner, burst.first + at);
+        }
+        (done, found) = (count, count - done);
+    }
+    Ok(())
 }
 
 fn run_bare(queue: &Queue, kernel: &Kernel) -> Result<(), DeviceError> {
