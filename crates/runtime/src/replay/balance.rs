@@ -28,19 +28,9 @@ pub enum Steal {
 /// Bodies of this length make up for what stealing costs.
 const WORTH_NS: u64 = 3_000;
 
-/// Whether a plan's lanes are to steal.
-#[derive(Clone, Copy, Debug)]
-pub struct Balance {
-    steal: Steal,
-}
-
-impl Balance {
-    pub fn new(steal: Steal) -> Self {
-        Self { steal }
-    }
-
-    fn wants_stealing(&self, plan: &ExecutionPlan) -> bool {
-        match self.steal {
+impl Steal {
+    fn is_worth_it(self, plan: &ExecutionPlan) -> bool {
+        match self {
             Steal::On => true,
             Steal::Off => false,
             Steal::Auto => {
@@ -53,10 +43,10 @@ impl Balance {
 }
 
 impl LoadedPlan {
-    /// Decides by the plan alone.
-    pub(super) fn balance(&mut self) -> Result<(), LoadError> {
-        match self.can_steal() && self.balance.wants_stealing(&self.plan) {
-            true => self.steal_from_now_on(),
+    /// Decides by the plan alone, before the first run.
+    pub(super) fn balance(&mut self, steal: Steal) -> Result<(), LoadError> {
+        match self.can_steal() && steal.is_worth_it(&self.plan) {
+            true => self.set_board(),
             false => Ok(()),
         }
     }
@@ -66,8 +56,7 @@ impl LoadedPlan {
         self.device_lanes.is_none() && Board::can_steal(&self.plan)
     }
 
-    fn steal_from_now_on(&mut self) -> Result<(), LoadError> {
-        self.wait_for_all();
+    fn set_board(&mut self) -> Result<(), LoadError> {
         let board = Board::new(&self.plan, &self.plan.op_deps(), self.last_run);
         for lane in 0..self.plan.lanes().len() {
             if lane != self.own_lane && board.is_useful(lane) {

@@ -11,7 +11,7 @@ use syncline_plan::{
     TaskInfo,
 };
 
-use super::balance::{Balance, Steal};
+use super::balance::Steal;
 use super::barrier;
 use super::bell::Patience;
 use super::bind::{Bindings, Claims};
@@ -120,7 +120,6 @@ pub struct LoadedPlan {
     pub(super) last_ended: u64,
     /// Whether runs may begin before the ones before have ended.
     pub(super) overlaps: bool,
-    pub(super) balance: Balance,
     devices: Vec<DeviceSpec>,
     /// By buffer: whether any task writes it.
     written: Vec<bool>,
@@ -212,7 +211,6 @@ impl LoadedPlan {
             last_run: 0,
             last_ended: 0,
             overlaps: false,
-            balance: Balance::new(options.steal),
             devices: specs,
             written,
             bases,
@@ -221,7 +219,7 @@ impl LoadedPlan {
             kept: Vec::new(),
             _arenas: arenas,
         };
-        loaded.balance()?;
+        loaded.balance(options.steal)?;
         Ok(loaded)
     }
 
