@@ -151,13 +151,11 @@ impl Queue {
         Ok(point)
     }
 
-    /// How many runs `burst` has, once there are more than `done`; `None` when there will be no more. `found` is how many
-    /// the worker found the last time: where those were few, whoever submits gets some time to itself.
-    pub(super) fn more_of(&self, burst: &Arc<Burst>, done: u64, found: u64) -> Option<u64> {
-        const MANY: u64 = 64;
+    /// How many runs `burst` has, once there are more than `done`; `None` when there will be no more.
+    pub(super) fn more_of(&self, burst: &Arc<Burst>, done: u64) -> Option<u64> {
         let count = || burst.count.0.load(Ordering::Acquire);
         let is_decided = |count: u64| count & !SEALED > done || count & SEALED != 0;
-        if found < MANY || !is_decided(count()) {
+        if !is_decided(count()) {
             look(|| is_decided(count()));
         }
         if !is_decided(count()) {
@@ -289,14 +287,18 @@ impl Queue {
     }
 }
 
+/// Pauses between two looks: a fraction of a microsecond. Each look takes a cache line from whoever submits; between
+/// looks one who submits many small batches gets several of them in.
+pub(super) const PAUSES: u32 = 8;
+
+pub(super) fn pause(times: u32) {
+    (0..times).for_each(|_| std::hint::spin_loop());
+}
+
 /// Looks for a few microseconds whether something has come.
-///
-/// Not all the time: each look takes a cache line from whoever submits. Between looks one who submits many small
-/// batches gets several of them in.
 fn look(mut has_come: impl FnMut() -> bool) {
-    const PAUSES: u32 = 8;
     for _ in 0..spins() / PAUSES {
-        (0..PAUSES).for_each(|_| std::hint::spin_loop());
+        pause(PAUSES);
         if has_come() {
             return;
         }

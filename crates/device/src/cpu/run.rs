@@ -4,7 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::queue::{Burst, Item, Job, Queue, Taken};
+use super::queue::{Burst, Item, Job, PAUSES, Queue, Taken, pause};
 use crate::copy::CopyPlan;
 use crate::{
     BufferView, Command, Copy, Deadline, DeviceError, Dispatch, Fill, HostFunction, Kernel,
@@ -66,15 +66,28 @@ fn run(
 }
 
 fn run_burst(queue: &Queue, burst: &Arc<Burst>, owner: &TimelineOwner) -> Result<(), DeviceError> {
-    let (mut done, mut found) = (0, u64::MAX);
-    while let Some(count) = queue.more_of(burst, done, found) {
+    let (mut done, mut pauses) = (0, 0);
+    while let Some(count) = queue.more_of(burst, done) {
         for at in done..count {
             run_bare(queue, &burst.kernel)?;
             signal(owner, burst.first + at);
         }
-        (done, found) = (count, count - done);
+        pauses = pauses_after(count - done, pauses);
+        pause(pauses);
+        done = count;
     }
     Ok(())
+}
+
+/// How long to leave alone one who submits, after finding `found` runs: the longer, the more come in a stream. One who
+/// waits for each run is not kept waiting, nor is a worker that has plenty.
+fn pauses_after(found: u64, before: u32) -> u32 {
+    const LONGEST: u32 = 8 * PAUSES;
+    match found {
+        0..4 => PAUSES,
+        4..256 => (2 * before).clamp(PAUSES, LONGEST),
+        _ => 0,
+    }
 }
 
 fn run_bare(queue: &Queue, kernel: &Kernel) -> Result<(), DeviceError> {
