@@ -33,9 +33,11 @@ impl Progress {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Raises the count to `value` and wakes those that sleep. Only one thread may publish.
+    /// Raises the count to `value` and wakes those that sleep. Only one thread may publish at a time, and another only
+    /// after it has seen all that this one publishes.
     #[inline]
     pub fn publish(&self, value: u64) {
+        debug_assert!(self.count.load(Ordering::Relaxed) <= value, "a count only grows");
         // P1 of the protocol.
         self.count.store(value, Ordering::Release);
         self.bell.ring();

@@ -56,6 +56,7 @@ pub fn run_lane(shared: &Shared, lane: usize, mode: RunMode) {
         // SAFETY: this is the lane's thread during a run.
         unsafe { shared.bridge.give_up(lane) };
     }
+    // The last thing that this thread does in the run.
     shared.progress[lane].publish(mode.number * count);
 }
 
@@ -104,7 +105,9 @@ fn execute<const TIMED: bool>(
             // SAFETY: this is the lane's thread during a run.
             unsafe { shared.bridge.announce(lane, base + end as u64) };
         }
-        if segment.publishes {
+        // The end of the lane is published by `run_lane`, when nothing else is left to do: whoever sees it may begin the
+        // next run, on another thread.
+        if segment.publishes && end < work.steps.len() {
             shared.progress[lane].publish(base + end as u64);
         }
         start = end;

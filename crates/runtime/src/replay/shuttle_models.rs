@@ -146,6 +146,26 @@ fn shuttle_runs_that_overlap_and_steal() {
     runs_that_overlap(2, Steal::On);
 }
 
+/// The caller takes its own lane over from the thread that ran it in the runs before, and gives it back. The thread
+/// must have nothing left to say by then.
+#[test]
+fn shuttle_a_lane_changes_hands_between_runs() {
+    let model = || {
+        let mut loaded = load(&braid(2, 2), 2, Steal::Off, add);
+        let buffer = filled(&WORDS[..2]);
+        let bindings = Bindings::new().bind("words", &buffer);
+        let mut bound = loaded.bind(&bindings).unwrap();
+        for _ in 0..2 {
+            bound.start().unwrap().wait().unwrap();
+            bound.run().unwrap();
+        }
+        drop(bound);
+        assert_eq!(buffer.read::<u64>(0, 2).unwrap(), expected(&WORDS[..2], 2, 4));
+    };
+    explore(model);
+    shuttle::check_pct(model, schedules(), 3);
+}
+
 /// One body fails, once: whoever was started before is done, whoever comes later works.
 fn a_run_that_fails(steal: Steal) {
     explore(move || {
