@@ -3,6 +3,7 @@
 //! - `examples`: every ready program against an answer computed another way
 //! - `ways`: plans and streams against the serial run, bit for bit
 //! - `executed`: what a run did, copies included, as a trace
+//! - `intermediates`: buffers that live in a plan's arenas
 //! - `refusals`: programs that must be refused before anything runs, with the place in the file
 //! - `user_kernels`: kernels that a program brings along
 //! - `files`: arrays in files, initial contents
@@ -10,6 +11,7 @@
 mod examples;
 mod executed;
 mod files;
+mod intermediates;
 mod refusals;
 mod user_kernels;
 mod ways;
