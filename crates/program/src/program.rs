@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use syncline_deps::BufferId;
 use syncline_deps::capture::CaptureReader;
 use syncline_deps::trace::{Place, Trace};
-use syncline_device::{DeviceSpec, Kernel, Scalar};
+use syncline_device::{Backend, DeviceSpec, Kernel, Scalar};
 use syncline_kernels::{Library, nearest};
 
 use crate::error::ProgramError;
@@ -113,6 +113,14 @@ impl Program {
     /// Position of the buffer with that id, which the trace's validation found.
     pub(crate) fn buffer_index(&self, id: BufferId) -> usize {
         self.by_id[&id]
+    }
+
+    /// Refuses tasks whose kernel has no body for the CPU, before anything runs there.
+    pub(crate) fn require_cpu_bodies(&self) -> Result<(), ProgramError> {
+        let without = |what: &ProgramTask| !what.kernel.supports(Backend::Cpu);
+        let Some(index) = self.tasks.iter().position(without) else { return Ok(()) };
+        let place = Place::task(index, self.trace.tasks[index].id).member("kernel");
+        Err(ProgramError::NoCpuBody { place, kernel: self.tasks[index].kernel.name().to_string() })
     }
 
     /// Position of the task with that id, which the trace's validation found.

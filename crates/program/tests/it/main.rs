@@ -5,6 +5,7 @@
 //! - `executed`: what a run did, copies included, as a trace
 //! - `intermediates`: buffers that live in a plan's arenas
 //! - `refusals`: programs that must be refused before anything runs, with the place in the file
+//! - `simulated`: what a simulation learns from a recorded run
 //! - `user_kernels`: kernels that a program brings along
 //! - `files`: arrays in files, initial contents
 
@@ -13,5 +14,6 @@ mod executed;
 mod files;
 mod intermediates;
 mod refusals;
+mod simulated;
 mod user_kernels;
 mod ways;
