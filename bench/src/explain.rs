@@ -1,4 +1,6 @@
-//! `explain`: what it costs to see what happened: timing a run, writing its report, and simulating another machine.
+//! `explain`: what it costs to see what happened: timing a run, writing and opening its report, simulating another machine.
+
+mod browser;
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -9,7 +11,7 @@ use syncline_deps::{Arg, View};
 use syncline_device::cpu::CpuDevice;
 use syncline_plan::{BufferSpec, CompileOptions, ExecutionPlan, Machine, TaskGraph, TaskSpec};
 use syncline_program::{LoadOptions, Program, example, machine_from_toml};
-use syncline_report::{Analysis, Detail, Run, render};
+use syncline_report::{Run, render};
 use syncline_runtime::replay::{Bindings, LoadedPlan, TaskBody};
 
 use crate::Effort;
@@ -21,12 +23,20 @@ const BODY: Duration = Duration::from_micros(10);
 
 /// Runs the benchmark.
 pub fn run(effort: Effort) -> Vec<Row> {
-    let (tasks, tiles, grid, times) = match effort {
-        Effort::Smoke => (10, 4, 3, 1),
-        Effort::Quick => (1_000, 66, 100, 3),
-        Effort::Full => (1_000, 66, 100, 7),
+    // A million tasks are simulated, once in a quick run: that alone takes a quarter of a minute.
+    let (tasks, tiles, grid, times, simulations) = match effort {
+        Effort::Smoke => (10, 4, 3, 1, 1),
+        Effort::Quick => (1_000, 66, 100, 5, 1),
+        Effort::Full => (1_000, 66, 100, 9, 3),
     };
-    vec![profiling(tasks, times.max(1) * 5), report(tiles, times), simulation(grid, times)]
+    let mut rows = vec![profiling(tasks, times * 5)];
+    let trace = timed_trace(tiles);
+    rows.push(report(&trace, times));
+    if effort != Effort::Smoke {
+        rows.extend(page(&trace));
+    }
+    rows.extend(simulation(grid, simulations));
+    rows
 }
 
 /// Independent tasks of ten microseconds on one lane, with and without times, in turns.
@@ -68,31 +78,70 @@ fn spin() {
     }
 }
 
-/// A tiled Cholesky factorisation as a trace with times, from its capture to the text of the page.
-fn report(tiles: u64, times: usize) -> Row {
+/// A tiled Cholesky factorisation with times, as a capture of a run would have them: two lanes in turns.
+fn timed_trace(tiles: u64) -> Trace {
     let mut trace = program("cholesky", &[("tiles", tiles), ("tile", 1)]).trace().clone();
-    for (start_ns, task) in (0..).step_by(1_000).zip(&mut trace.tasks) {
+    for (at, task) in (0..).zip(&mut trace.tasks) {
+        let start_ns = 1_000 * at;
         (task.start_ns, task.end_ns) = (Some(start_ns), Some(start_ns + 900));
         task.device = Some("cpu:0".into());
+        task.lane = Some(syncline_deps::trace::Lane::Number(at % 2));
     }
-    let ours = milliseconds(times, || {
-        let run = Run::from_trace(&trace).expect("a valid trace");
-        black_box(render(&[run]).expect("a run to show"));
-    });
-    Row::new(BENCH, "report written", "ms", trace.tasks.len() as u64, ours)
+    trace
 }
 
-/// A stencil on a machine with 16 lanes: planned, and what limits it found out.
-fn simulation(grid: u64, times: usize) -> Row {
-    let program = program("stencil", &[("tiles", grid), ("tile", 1), ("steps", grid)]);
+/// From the trace to the text of the page.
+fn report(trace: &Trace, times: usize) -> Row {
+    let ours = milliseconds(times, || {
+        let run = Run::from_trace(trace).expect("a valid trace");
+        black_box(render(&[run]).expect("a run to show"));
+    });
+    let row = Row::new(BENCH, "report written", "ms", trace.tasks.len() as u64, ours);
+    row.beside("limit:aim", 2_000.0)
+}
+
+/// The same page in a browser, if there is one: opened, and flown over. A screen shows a frame every 16.7 ms.
+fn page(trace: &Trace) -> Vec<Row> {
+    let run = Run::from_trace(trace).expect("a valid trace");
+    let Some(opened) = browser::open(&render(&[run]).expect("a run to show")) else {
+        eprintln!("explain: no Chromium that opens the page: its frames are not measured");
+        return Vec::new();
+    };
+    let row = |work: String, ms: f64, limit: (&str, f64)| {
+        let ours = figure(vec![ms]);
+        Row::new(BENCH, work, "ms", trace.tasks.len() as u64, ours).beside(limit.0, limit.1)
+    };
+    let mut rows = vec![row("page opened".to_owned(), opened.start_ms, ("limit:aim", 3_000.0))];
+    for (view, median_ms, worst_ms) in opened.frames {
+        let screen = ("limit:screen", 1_000.0 / 60.0);
+        rows.push(row(format!("frame of {view}, median of 60"), median_ms, screen));
+        rows.push(row(format!("frame of {view}, worst of 60"), worst_ms, screen));
+    }
+    rows
+}
+
+/// A stencil on a machine with 16 lanes, from the bytes of a file to the times of all tasks; and what limits it.
+fn simulation(grid: u64, times: usize) -> Vec<Row> {
+    let settings = [("tiles", grid), ("tile", 1), ("steps", grid)];
     let machine = machine_from_toml("[[device]]\nname = \"cpu:0\"\nlanes = 16\n");
     let machine = machine.expect("a valid machine");
-    let ours = milliseconds(times, || {
-        let run = program.simulate(&machine).expect("the program fits");
-        let report = Run::from_trace_in(&program.executed(&run).trace, Detail::Numbers);
-        black_box(Analysis::of(&report.expect("a valid trace")).expect("a run to analyse"));
-    });
-    Row::new(BENCH, "simulation, 16 lanes", "ms", program.tasks().len() as u64, ours)
+    let trace = program("stencil", &settings).trace().clone();
+    let mut capture = Vec::new();
+    trace.write_capture(&mut capture).expect("memory takes all that is written");
+    let forms = [("a capture", capture), ("JSON", trace.to_json().into_bytes())];
+    let tasks = trace.tasks.len() as u64;
+    drop(trace);
+    let mut rows = Vec::new();
+    for (form, bytes) in forms {
+        let ours = milliseconds(times, || {
+            let read = Program::from_bytes(&bytes, &LoadOptions::default());
+            let program = read.expect("examples can be run");
+            black_box(program.simulate(&machine).expect("the program fits"));
+        });
+        let work = format!("simulation from {form}, 16 lanes");
+        rows.push(Row::new(BENCH, work, "ms", tasks, ours).beside("limit:aim", 10_000.0));
+    }
+    rows
 }
 
 fn program(name: &str, settings: &[(&str, u64)]) -> Program {

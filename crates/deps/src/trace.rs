@@ -19,6 +19,7 @@
 
 mod error;
 mod json;
+mod json_task;
 mod json_write;
 mod member;
 mod model;

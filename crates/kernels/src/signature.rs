@@ -16,6 +16,8 @@ pub struct Parameter {
     pub writes: bool,
     /// The element types that it may have.
     pub dtypes: &'static [Dtype],
+    /// The scalar that what was there is multiplied by. Where it is zero, nothing is read, not even what is no number.
+    pub old_times: Option<&'static str>,
 }
 
 /// One number that a kernel takes by value.
@@ -62,7 +64,8 @@ impl Signature {
             });
         }
         for (position, (arg, parameter)) in args.iter().zip(&self.parameters).enumerate() {
-            self.check_access(position, arg.access, parameter)?;
+            let reads = parameter.reads && !self.forgets_old(parameter, scalars);
+            self.check_access(position, arg.access, Parameter { reads, ..*parameter })?;
             if !parameter.dtypes.contains(&arg.view.dtype()) {
                 let wanted: Vec<_> = parameter.dtypes.iter().map(|dtype| dtype.name()).collect();
                 return Err(KernelError::Dtype {
@@ -79,11 +82,18 @@ impl Signature {
             .map_err(|message| KernelError::Shape { kernel: kernel(), message })
     }
 
+    /// Whether the scalar that the argument's old contents are multiplied by is zero.
+    fn forgets_old(&self, parameter: &Parameter, scalars: &[Scalar]) -> bool {
+        let at = |name| self.scalars.iter().position(|scalar| scalar.name == name);
+        let factor = parameter.old_times.and_then(at).and_then(|at| scalars.get(at));
+        factor.is_some_and(|factor| factor.as_f64() == 0.0)
+    }
+
     fn check_access(
         &self,
         position: usize,
         access: Access,
-        parameter: &Parameter,
+        parameter: Parameter,
     ) -> Result<(), KernelError> {
         let wanted = match (parameter.reads, parameter.writes) {
             (true, false) if !access.reads() => "one that reads",

@@ -28,15 +28,23 @@ const SINGLE: &[Dtype] = &[Dtype::F32];
 const INDICES: &[Dtype] = &[Dtype::I32, Dtype::U32, Dtype::I64, Dtype::U64];
 
 const fn read(name: &'static str, dtypes: &'static [Dtype]) -> Parameter {
-    Parameter { name, reads: true, writes: false, dtypes }
+    Parameter { name, reads: true, writes: false, dtypes, old_times: None }
 }
 
 const fn write(name: &'static str, dtypes: &'static [Dtype]) -> Parameter {
-    Parameter { name, reads: false, writes: true, dtypes }
+    Parameter { name, reads: false, writes: true, dtypes, old_times: None }
 }
 
 const fn update(name: &'static str, dtypes: &'static [Dtype]) -> Parameter {
-    Parameter { name, reads: true, writes: true, dtypes }
+    Parameter { name, reads: true, writes: true, dtypes, old_times: None }
+}
+
+const fn update_times(
+    name: &'static str,
+    dtypes: &'static [Dtype],
+    factor: &'static str,
+) -> Parameter {
+    Parameter { old_times: Some(factor), ..update(name, dtypes) }
 }
 
 const fn number(name: &'static str, default: f32, about: &'static str) -> ScalarParameter {
@@ -275,7 +283,7 @@ fn matrix_entries() -> Vec<Entry> {
             &[
                 read("a", FLOATS_AND_DOUBLE),
                 read("b", FLOATS_AND_DOUBLE),
-                update("c", FLOATS_AND_DOUBLE),
+                update_times("c", FLOATS_AND_DOUBLE, "beta"),
             ],
             &[
                 number("alpha", 1.0, "factor of the product"),

@@ -21,7 +21,7 @@ mod waits;
 use std::sync::Arc;
 
 pub use error::CompileError;
-pub(crate) use runs::{Run, runs_of};
+pub use runs::{Run, runs_of};
 
 use crate::cost::CostModel;
 use crate::graph::GraphData;

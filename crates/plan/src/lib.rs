@@ -42,7 +42,7 @@ mod run_waits;
 mod store;
 
 pub use check::{CheckError, OpSite};
-pub use compile::{CompileError, CompileOptions};
+pub use compile::{CompileError, CompileOptions, Run as ByteRun, runs_of as byte_runs};
 pub use cost::CostModel;
 pub use graph::{
     BufferInfo, BufferKind, BufferSpec, DeviceChoice, GraphEdge, GraphError, TaskArg, TaskGraph,

@@ -34,6 +34,10 @@ pub enum ProgramError {
     Untrusted { place: Place, library: String },
     #[error("{place}: a kernel needs one of `cpu`, `wgsl` and `opencl`")]
     NoBody { place: Place },
+    #[error(
+        "{place}: kernel `{kernel}` has no body for the CPU, where streams and serial runs are made"
+    )]
+    NoCpuBody { place: Place, kernel: String },
     #[error("{place}: {path}:{line}:{column}: {message}")]
     Source { place: Place, path: PathBuf, line: u32, column: u32, message: String },
     #[error("no buffer is called `{name}`{}", meant(.nearest))]

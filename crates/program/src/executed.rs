@@ -2,7 +2,10 @@
 //!
 //! A program knows buffers; a plan keeps a buffer in several memories, one for each device that needs it, and copies
 //! between them. Written down as a trace over memories, a run's copies are tasks like any other, and what waited for
-//! what is found by the same replay that finds the dependencies of the program.
+//! what is found by the same replay that finds the dependencies of the program. Only that memories share bytes of an
+//! arena is not to be seen there: [`Executed::reuses`] says who waited for whom because of it.
+
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use syncline_deps::trace::{Lane, Trace, TraceBuffer, TraceTask};
@@ -21,17 +24,35 @@ pub struct Executed {
     pub trace: Trace,
     /// For each entry of the trace the id of the program's task; copies have ids above all of those.
     pub ids: Vec<u64>,
+    /// Who had to wait for bytes that another memory lay in.
+    pub reuses: Vec<Reuse>,
+}
+
+/// An op that had to wait until another had done with bytes of an arena.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reuse {
+    /// Position in the trace of the last user of the old memory, on its lane.
+    pub pred: usize,
+    /// Position in the trace of the first user of the new memory, on its lane.
+    pub succ: usize,
+    /// What people call the bytes, such as `cpu:0 arena[0:4096], where `q` lay`.
+    pub region: String,
 }
 
 impl Program {
-    /// What `run` executed. A run without a plan copies nothing: its trace is the program's own, with times.
+    /// What `run` executed. A run without a plan copies nothing: its trace is the program's own, with times, and all its
+    /// memory was there from the start.
     pub fn executed(&self, run: &Run) -> Executed {
         match &run.plan {
             Some(plan) => Writer::new(self, run, plan).write(),
             None => {
-                let trace = self.timed_trace(run);
+                let mut trace = self.timed_trace(run);
+                let args = trace.tasks.iter_mut().flat_map(|task| &mut task.args);
+                for arg in args.filter(|arg| arg.arg.access == Access::Output) {
+                    arg.arg.access = Access::OutputExisting;
+                }
                 let ids = trace.tasks.iter().map(|task| task.id).collect();
-                Executed { trace, ids }
+                Executed { trace, ids, reuses: Vec::new() }
             }
         }
     }
@@ -45,7 +66,9 @@ struct Writer<'a> {
     copy_number: Vec<usize>,
     /// Position in the trace of every task that was written.
     written: Vec<Option<u64>>,
-    is_used: Vec<bool>,
+    /// By memory: on each lane of the plan the first and the last entry that used it.
+    users: Vec<Vec<(LaneIndex, u64, u64)>>,
+    lanes: Vec<Lane>,
     trace: Trace,
     ids: Vec<u64>,
 }
@@ -63,34 +86,36 @@ impl<'a> Writer<'a> {
             plan,
             copy_number: plan.ops().iter().map(number).collect(),
             written: vec![None; plan.tasks().len()],
-            is_used: vec![false; plan.memories().len()],
+            users: vec![Vec::new(); plan.memories().len()],
+            lanes: run.lanes.iter().map(|name| Lane::Name(name.as_str().into())).collect(),
             trace: Trace { buffers: buffers(plan), ..Trace::default() },
             ids: Vec::with_capacity(plan.ops().len()),
         }
     }
 
     fn write(mut self) -> Executed {
-        for op in serial_order(self.plan) {
+        self.trace.tasks.reserve_exact(self.plan.ops().len());
+        for (lane, op) in serial_order(self.plan) {
             let entry = match self.plan.ops()[op.index()].kind {
-                OpKind::Task(task) => self.task(task),
+                OpKind::Task(task) => self.task(task, lane),
                 OpKind::Copy(copy) => {
                     let number = self.copy_number[op.index()];
-                    self.copy(&self.plan.copies()[copy.index()], number)
+                    self.copy(&self.plan.copies()[copy.index()], number, lane)
                 }
             };
             self.trace.tasks.push(entry);
         }
-        Executed { trace: self.trace, ids: self.ids }
+        let reuses = self.reuses();
+        Executed { trace: self.trace, ids: self.ids, reuses }
     }
 
-    fn task(&mut self, task: TaskIndex) -> TraceTask {
+    fn task(&mut self, task: TaskIndex, lane: LaneIndex) -> TraceTask {
         let source = &self.program.trace().tasks[task.index()];
-        let args: Vec<Arg> = self
-            .plan
-            .args_of(task)
+        let plan = self.plan;
+        let args: Vec<Arg> = (plan.args_of(task))
             .map(|arg| Arg { access: arg.access, buffer: memory_id(arg.memory), view: *arg.view })
+            .map(|arg| self.used(arg, lane))
             .collect();
-        let args: Vec<Arg> = args.into_iter().map(|arg| self.first_use(arg)).collect();
         let mut entry = TraceTask::new(self.next_id(), source.label(), args);
         // The plan is proven: what a manual scope orders by hand is ordered by conflicts too, or by its explicit
         // dependencies.
@@ -100,19 +125,18 @@ impl<'a> Writer<'a> {
             index.ok().and_then(|index| self.written[index])
         };
         entry.deps = source.deps.iter().filter_map(position).collect();
-        entry.extra = source.extra.clone();
         self.written[task.index()] = Some(entry.id);
         self.ids.push(source.id);
         self.timed(entry, self.run.timings[task.index()], self.plan.device_of(task).index())
     }
 
-    fn copy(&mut self, copy: &Copy, number: usize) -> TraceTask {
+    fn copy(&mut self, copy: &Copy, number: usize, lane: LaneIndex) -> TraceTask {
         let reads = copy.views.iter().map(|&view| (Access::Input, copy.source, view));
         let writes = copy.views.iter().map(|&view| (Access::OutputExisting, copy.target, view));
         let args: Vec<Arg> = reads
             .chain(writes)
             .map(|(access, memory, view)| Arg { access, buffer: memory_id(memory), view })
-            .map(|arg| self.first_use(arg))
+            .map(|arg| self.used(arg, lane))
             .collect();
         let timing = &self.run.copies[number];
         let mut entry = TraceTask::new(self.next_id(), &timing.route, args);
@@ -125,17 +149,68 @@ impl<'a> Writer<'a> {
         self.timed(entry, timing.timing, device)
     }
 
-    /// Memory in an arena begins with whoever first writes it; what is bound was there before.
-    fn first_use(&mut self, arg: Arg) -> Arg {
+    /// Notes who uses a memory. In an arena it begins with whoever first writes it; what is bound was there before.
+    fn used(&mut self, arg: Arg, lane: LaneIndex) -> Arg {
         let memory = arg.buffer.0 as usize;
-        let is_first = !std::mem::replace(&mut self.is_used[memory], true);
         let in_arena = self.plan.memories()[memory].place != MemoryPlace::Bound;
+        let (entry, users) = (self.next_id(), &mut self.users[memory]);
+        let is_first = users.is_empty();
+        match users.iter_mut().find(|user| user.0 == lane) {
+            Some(user) => user.2 = entry,
+            None if in_arena => users.push((lane, entry, entry)),
+            None => {}
+        }
         let access = match arg.access {
             Access::Output | Access::OutputExisting if is_first && in_arena => Access::Output,
             Access::Output => Access::OutputExisting,
             other => other,
         };
         Arg { access, ..arg }
+    }
+
+    /// Whoever used bytes last comes before whoever uses them next, lane by lane.
+    fn reuses(&self) -> Vec<Reuse> {
+        let first = |memory: &usize| self.users[*memory].iter().map(|user| user.1).min();
+        let mut order: Vec<usize> =
+            (0..self.users.len()).filter(|memory| first(memory).is_some()).collect();
+        order.sort_by_key(first);
+        // By device and offset: up to where the bytes are the memory's that used them last.
+        let mut painted: BTreeMap<(usize, u64), (u64, usize)> = BTreeMap::new();
+        let mut reuses = Vec::new();
+        for memory in order {
+            let record = &self.plan.memories()[memory];
+            let MemoryPlace::Arena { offset } = record.place else { continue };
+            let (device, end) = (record.device.index(), offset + record.bytes);
+            while let Some((&key, &(old_end, old))) = painted.range(..(device, end)).next_back()
+                && key.0 == device
+                && old_end > offset
+            {
+                painted.remove(&key);
+                let (start, stop) = (offset.max(key.1), end.min(old_end));
+                self.wait_for(old, memory, (start, stop), &mut reuses);
+                if old_end > end {
+                    painted.insert((device, end), (old_end, old));
+                }
+                if key.1 < offset {
+                    painted.insert(key, (offset, old));
+                }
+            }
+            painted.insert((device, offset), (end, memory));
+        }
+        reuses
+    }
+
+    fn wait_for(&self, old: usize, new: usize, bytes: (u64, u64), reuses: &mut Vec<Reuse>) {
+        let buffer = |memory: usize| &self.trace.buffers[memory];
+        let place = buffer(new).extra.get("device").and_then(Value::as_str).unwrap_or("arena");
+        let name = buffer(old).name.as_deref().unwrap_or("another");
+        let region = format!("{place}[{}:{}], where `{name}` lay", bytes.0, bytes.1);
+        for &(old_lane, _, pred) in &self.users[old] {
+            for &(_, succ, _) in self.users[new].iter().filter(|user| user.0 != old_lane) {
+                let (pred, succ) = (pred as usize, succ as usize);
+                reuses.push(Reuse { pred, succ, region: region.clone() });
+            }
+        }
     }
 
     fn next_id(&self) -> u64 {
@@ -145,7 +220,7 @@ impl<'a> Writer<'a> {
     fn timed(&self, mut entry: TraceTask, timing: Timing, device: usize) -> TraceTask {
         entry.start_ns = Some(timing.start_ns);
         entry.end_ns = Some(timing.end_ns);
-        entry.lane = Some(Lane::Name(self.run.lanes[timing.lane].as_str().into()));
+        entry.lane = Some(self.lanes[timing.lane].clone());
         entry.device = Some(Value::from(self.plan.machine().devices()[device].name.as_str()));
         entry
     }
@@ -182,7 +257,7 @@ fn buffers(plan: &ExecutionPlan) -> Vec<TraceBuffer> {
 }
 
 /// An order in which a plan's ops could run one by one: lane after lane, each as far as its waits allow.
-fn serial_order(plan: &ExecutionPlan) -> Vec<OpIndex> {
+fn serial_order(plan: &ExecutionPlan) -> Vec<(LaneIndex, OpIndex)> {
     let mut done = vec![0u32; plan.lanes().len()];
     let mut order = Vec::with_capacity(plan.ops().len());
     while order.len() < plan.ops().len() {
@@ -194,7 +269,7 @@ fn serial_order(plan: &ExecutionPlan) -> Vec<OpIndex> {
                 if !plan.waits_of(op).iter().all(ready) {
                     break;
                 }
-                order.push(OpIndex(info.first.0 + done[lane]));
+                order.push((LaneIndex(lane as u16), OpIndex(info.first.0 + done[lane])));
                 done[lane] += 1;
             }
         }

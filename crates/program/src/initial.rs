@@ -6,6 +6,7 @@ use serde_json::Value;
 use syncline_deps::Dtype;
 use syncline_deps::trace::{Place, TraceBuffer};
 use syncline_device::Scalar;
+use syncline_kernels::nearest;
 
 use crate::error::ProgramError;
 use crate::npy;
@@ -61,7 +62,9 @@ impl Initial {
         let file = file.ok_or_else(|| refused("one of `fill`, `random` and `file`"))?;
         let path = folder.join(file);
         if let Err(error) = std::fs::metadata(&path) {
-            return Err(ProgramError::File { place, path, message: error.to_string() });
+            let meant = beside(&path).map(|name| format!(": did you mean `{name}`?"));
+            let message = format!("{error}{}", meant.unwrap_or_default());
+            return Err(ProgramError::File { place, path, message });
         }
         let tensor = init.get("tensor").and_then(Value::as_str).map(str::to_owned);
         Ok(Initial::File(path, tensor))
@@ -95,6 +98,16 @@ impl Initial {
 }
 
 /// The same numbers for the same seed, on every machine and in every version.
+/// The file in the same folder whose name is most like that of `path`.
+fn beside(path: &Path) -> Option<String> {
+    let wanted = path.file_name()?.to_str()?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let entries = std::fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?;
+    let names: Vec<String> =
+        entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    nearest(wanted, names.iter().map(String::as_str)).map(str::to_owned)
+}
+
 fn random(seed: u64, dtype: Dtype, size: usize) -> Vec<u8> {
     let mut state = seed;
     let mut word = || {

@@ -1,6 +1,5 @@
 //! Running a program as a plan: recorded, compiled, loaded, replayed.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -16,6 +15,7 @@ use syncline_runtime::replay::{Bindings, LoadOptions, LoadedPlan, OpTime, TaskBo
 
 use crate::choices::Choices;
 use crate::error::{ProgramError, RunError};
+use crate::intermediates::Keep;
 use crate::opened::Opened;
 use crate::program::Program;
 use crate::progress::Progress;
@@ -40,14 +40,15 @@ impl Program {
         let repeats = options.repeats.max(1);
         let progress = options.progress.as_ref();
         let choices = Choices::new(self, &opened.devices);
-        let graph = self.graph_with(&machine, &choices, |task| self.tasks()[task].cost_ns)?;
+        let is_inner = self.intermediates(&options.keep);
+        let cost_ns = |task: usize| self.tasks()[task].cost_ns;
+        let graph = self.graph_with(&machine, &choices, &is_inner, cost_ns)?;
         let mut prepared: Option<Prepared> = None;
         for repeat in 0..repeats {
             if repeat == 0 && repeats > 1 && choices.devices.len() > 1 {
                 for &device in &choices.devices {
                     let preferred = choices.preferring(device);
-                    let cost_ns = |task: usize| self.tasks()[task].cost_ns;
-                    let graph = self.graph_with(&machine, &preferred, cost_ns)?;
+                    let graph = self.graph_with(&machine, &preferred, &is_inner, cost_ns)?;
                     let load = LoadOptions::default().split();
                     let mut alone =
                         self.prepare(&graph, &machine, &opened, &costs, progress, load)?;
@@ -76,17 +77,21 @@ impl Program {
 
     /// The program as a graph for `machine`: all its buffers are external, so that they can be read afterwards.
     pub fn graph(&self, machine: &Machine) -> Result<TaskGraph, RunError> {
-        self.graph_with(machine, &Choices::as_written(self), |task| self.tasks()[task].cost_ns)
+        let cost_ns = |task: usize| self.tasks()[task].cost_ns;
+        let is_inner = self.intermediates(&Keep::All);
+        self.graph_with(machine, &Choices::as_written(self), &is_inner, cost_ns)
     }
 
+    /// The same, with tasks where `choices` lets them be, and the intermediates in the plan's arenas.
     pub(crate) fn graph_with(
         &self,
         machine: &Machine,
         choices: &Choices,
+        is_intermediate: &[bool],
         cost_ns: impl Fn(usize) -> u64,
     ) -> Result<TaskGraph, RunError> {
         let mut graph = TaskGraph::new();
-        let mut buffers: HashMap<BufferId, BufferId> = HashMap::new();
+        let mut buffers: Vec<BufferId> = Vec::with_capacity(self.trace().buffers.len());
         for (index, buffer) in self.trace().buffers.iter().enumerate() {
             let place = Place::entry("buffers", index).member("device");
             let home = buffer.extra.get("device").and_then(Value::as_str);
@@ -94,10 +99,14 @@ impl Program {
                 find(machine, home, place)?;
             }
             let name = buffer.name.as_deref().unwrap_or("");
-            let spec = BufferSpec { home, ..BufferSpec::external(name, buffer.bytes) };
-            buffers.insert(buffer.id, graph.add_buffer(spec).map_err(refused)?);
+            let spec = match is_intermediate[index] {
+                true => BufferSpec::temporary(name, buffer.bytes),
+                false => BufferSpec::external(name, buffer.bytes),
+            };
+            buffers.push(graph.add_buffer(BufferSpec { home, ..spec }).map_err(refused)?);
         }
-        let mut ids: HashMap<u64, TaskId> = HashMap::new();
+        let mut ids: Vec<TaskId> = Vec::with_capacity(self.tasks().len());
+        let (mut args, mut deps): (Vec<Arg>, Vec<TaskId>) = (Vec::new(), Vec::new());
         let mut scope = ScopeKind::Auto;
         for (index, (task, what)) in self.trace().tasks.iter().zip(self.tasks()).enumerate() {
             match (scope, task.scope) {
@@ -111,12 +120,11 @@ impl Program {
                 choices.of_task[index].iter().map(DeviceSpec::to_string).collect();
             names.iter().try_for_each(|name| find(machine, name, place).map(|_| ()))?;
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            let args: Vec<Arg> = task
-                .args
-                .iter()
-                .map(|arg| Arg { buffer: buffers[&arg.arg.buffer], ..arg.arg })
-                .collect();
-            let deps: Vec<TaskId> = task.deps.iter().map(|dep| ids[dep]).collect();
+            let bound = |arg: &Arg| Arg { buffer: buffers[self.buffer_index(arg.buffer)], ..*arg };
+            args.clear();
+            args.extend(task.args.iter().map(|arg| bound(&arg.arg)));
+            deps.clear();
+            deps.extend(task.deps.iter().map(|&dep| ids[self.task_index(dep)]));
             let mut spec = TaskSpec::new(task.label(), &args)
                 .kernel(what.kernel.name())
                 .deps(&deps)
@@ -125,7 +133,7 @@ impl Program {
             if !names.is_empty() {
                 spec.device = DeviceChoice::OneOf(&names);
             }
-            ids.insert(task.id, graph.submit(&spec).map_err(refused)?);
+            ids.push(graph.submit(&spec).map_err(refused)?);
         }
         Ok(graph)
     }
@@ -183,7 +191,11 @@ impl Program {
         let Prepared { loaded, buffers, bindings } = prepared;
         loaded.bind(bindings).map_err(refused)?.run_timed().map_err(|error| self.failed(error))?;
         let (times, ran_on) = (loaded.times(), loaded.ran_on());
-        Ok(collect(loaded.plan(), &times, &ran_on, read_back(buffers)?))
+        let mut contents = vec![Vec::new(); self.trace().buffers.len()];
+        for ((_, memory), kept) in loaded.plan().bound_memories().zip(read_back(buffers)?) {
+            contents[memory.buffer.0 as usize] = kept;
+        }
+        Ok(collect(loaded.plan(), &times, &ran_on, contents))
     }
 
     fn failed(&self, error: syncline_runtime::replay::RunError) -> RunError {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use syncline_deps::BufferId;
 use syncline_deps::capture::CaptureReader;
 use syncline_deps::trace::{Place, Trace};
-use syncline_device::{DeviceSpec, Kernel, Scalar};
+use syncline_device::{Backend, DeviceSpec, Kernel, Scalar};
 use syncline_kernels::{Library, nearest};
 
 use crate::error::ProgramError;
@@ -68,12 +68,17 @@ impl Program {
         } else {
             Trace::from_json(bytes)?
         };
-        Self::from_trace(trace, options)
+        Self::from_valid(trace, options)
     }
 
     /// Checks all of a trace.
     pub fn from_trace(trace: Trace, options: &LoadOptions) -> Result<Self, ProgramError> {
         trace.validate()?;
+        Self::from_valid(trace, options)
+    }
+
+    /// Checks what a trace that is valid as such says about running it.
+    fn from_valid(trace: Trace, options: &LoadOptions) -> Result<Self, ProgramError> {
         let mut library = Library::builtin();
         user_kernels::add(&trace, options, &mut library)?;
         let tasks = resolve::tasks(&trace, &library)?;
@@ -108,6 +113,19 @@ impl Program {
     /// Position of the buffer with that id, which the trace's validation found.
     pub(crate) fn buffer_index(&self, id: BufferId) -> usize {
         self.by_id[&id]
+    }
+
+    /// Refuses tasks whose kernel has no body for the CPU, before anything runs there.
+    pub(crate) fn require_cpu_bodies(&self) -> Result<(), ProgramError> {
+        let without = |what: &ProgramTask| !what.kernel.supports(Backend::Cpu);
+        let Some(index) = self.tasks.iter().position(without) else { return Ok(()) };
+        let place = Place::task(index, self.trace.tasks[index].id).member("kernel");
+        Err(ProgramError::NoCpuBody { place, kernel: self.tasks[index].kernel.name().to_string() })
+    }
+
+    /// Position of the task with that id, which the trace's validation found.
+    pub(crate) fn task_index(&self, id: u64) -> usize {
+        self.trace.position(id).expect("validated: dependencies are on earlier tasks")
     }
 
     /// Position of the buffer that is called `name`, or whose id it is.

@@ -11,6 +11,7 @@ use syncline_device::{
 use syncline_plan::ExecutionPlan;
 
 use crate::error::RunError;
+use crate::intermediates::Keep;
 use crate::program::Program;
 use crate::progress::Progress;
 use crate::timed::Clock;
@@ -18,7 +19,7 @@ use crate::timed::Clock;
 /// What a run left behind.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The contents of every buffer of the trace, in its order.
+    /// The contents of every buffer of the trace, in its order; nothing for those that the run did not [`Keep`].
     pub contents: Vec<Vec<u8>>,
     /// From the start of the first task to the end of the last.
     pub makespan_ns: u64,
@@ -54,11 +55,19 @@ pub struct RunOptions {
     pub repeats: u32,
     /// Counts the tasks that are done, for whoever watches.
     pub progress: Option<Progress>,
+    /// Which buffers a plan leaves behind; the others live in its arenas. Streams and serial runs keep all.
+    pub keep: Keep,
 }
 
 impl Default for RunOptions {
     fn default() -> Self {
-        Self { devices: vec![DeviceSpec::CPU], backends: |_| (), repeats: 1, progress: None }
+        Self {
+            devices: vec![DeviceSpec::CPU],
+            backends: |_| (),
+            repeats: 1,
+            progress: None,
+            keep: Keep::All,
+        }
     }
 }
 
@@ -81,6 +90,7 @@ impl Program {
 
     /// The same, counting the tasks that are done.
     pub fn run_serially_watched(&self, progress: Option<&Progress>) -> Result<Run, RunError> {
+        self.require_cpu_bodies()?;
         let device = CpuDevice::open(CpuOptions::new(0).compute_lanes(1))?;
         let buffers = self.filled_buffers(&device)?;
         let clock = Clock::start(self.tasks().len());

@@ -9,6 +9,7 @@ use syncline_runtime::replay::OpTime;
 
 use crate::choices::Choices;
 use crate::error::RunError;
+use crate::intermediates::Keep;
 use crate::overheads::Overheads;
 use crate::planned::{collect, refused};
 use crate::program::Program;
@@ -160,7 +161,8 @@ impl Program {
         };
         // A lane is taken for the time between tasks too; the tasks themselves are shown without it.
         let cost_ns = |task: usize| costs[task] + dispatch_ns;
-        let graph = self.graph_with(&machine, &Choices::as_written(self), cost_ns)?;
+        let is_inner = self.intermediates(&Keep::Results(Vec::new()));
+        let graph = self.graph_with(&machine, &Choices::as_written(self), &is_inner, cost_ns)?;
         let plan = ExecutionPlan::compile(&graph, &machine, &CompileOptions::default());
         let plan = Arc::new(plan.map_err(refused)?);
         let time = |op: &syncline_plan::Op| match op.kind {

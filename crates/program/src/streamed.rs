@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use syncline_deps::ScopeKind;
+use syncline_deps::trace::Place;
 use syncline_device::{Backend, DeviceSpec};
 use syncline_runtime::stream::{
     Stream, StreamBuffer, StreamError, StreamOptions, Task, TaskHandle,
@@ -21,10 +22,13 @@ impl Program {
         if options.devices.len() != 1 || foreign.is_some() {
             let names: Vec<_> = options.devices.iter().map(DeviceSpec::to_string).collect();
             return Err(RunError::Start(format!(
-                "a stream runs on one CPU device, not on {}; `--mode plan` uses several",
+                "a stream runs on one CPU device, not on {}: its workers share the host's memory, and take any task; \
+                 `--mode plan` uses several devices, and others than CPUs",
                 names.join(", ")
             )));
         }
+        self.require_device(options.devices[0])?;
+        self.require_cpu_bodies()?;
         // Tasks of a manual scope may race, if the program is wrong. A plan is proven free of races before it runs;
         // a stream cannot be.
         if let Some(task) = self.trace().tasks.iter().find(|task| task.scope == ScopeKind::Manual) {
@@ -42,6 +46,20 @@ impl Program {
             }
         }
         Ok(best.expect("at least one repeat"))
+    }
+
+    /// Refuses tasks that must run elsewhere: a stream would run them here.
+    fn require_device(&self, device: DeviceSpec) -> Result<(), RunError> {
+        let elsewhere =
+            |what: &crate::ProgramTask| !what.devices.is_empty() && !what.devices.contains(&device);
+        let Some(index) = self.tasks().iter().position(elsewhere) else { return Ok(()) };
+        let wanted: Vec<_> =
+            self.tasks()[index].devices.iter().map(DeviceSpec::to_string).collect();
+        let place = Place::task(index, self.trace().tasks[index].id).member("device");
+        Err(RunError::Start(format!(
+            "{place}: the task is for {}, and a stream runs on {device} alone; `--mode plan` uses several devices",
+            wanted.join(" or ")
+        )))
     }
 
     fn stream_once(&self, progress: Option<&Progress>) -> Result<Run, RunError> {

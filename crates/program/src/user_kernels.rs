@@ -179,7 +179,7 @@ impl UserKernel<'_> {
                 ProgramError::Trace(syncline_deps::trace::TraceError::Access { place, source })
             })?;
             let (reads, writes) = (access.reads(), access.writes());
-            Ok(Parameter { name: "argument", reads, writes, dtypes: &Dtype::ALL })
+            Ok(Parameter { name: "argument", reads, writes, dtypes: &Dtype::ALL, old_times: None })
         };
         accesses.iter().enumerate().map(parameter).collect()
     }

@@ -29,8 +29,6 @@ use crate::{ReportError, Run};
 pub struct Analysis {
     /// Edges and lanes by op.
     pub graph: Graph,
-    /// Edges that others imply.
-    pub redundant: Redundant,
     /// What determined the run's length.
     pub path: CriticalPath,
     /// When and why lanes stood idle.
@@ -51,13 +49,17 @@ impl Analysis {
         let gaps = gaps(run, &graph);
         let scenarios = scenarios(run, &graph, &path);
         let summary = Summary::of(run, &graph, &path, &gaps, &scenarios);
-        let redundant = redundant(run, &graph);
-        Ok(Self { redundant, path, gaps, scenarios, places: places(run), summary, graph })
+        Ok(Self { path, gaps, scenarios, places: places(run), summary, graph })
     }
 
-    /// Where the graph's ops are drawn.
-    pub fn layout(&self, run: &Run) -> Layout {
-        Layout::of(run, &self.graph, &self.redundant)
+    /// Which edges others imply: what a graph need not show. Takes longer than all else, and the numbers do not need it.
+    pub fn redundant(&self, run: &Run) -> Redundant {
+        redundant(run, &self.graph)
+    }
+
+    /// Where the graph's ops are drawn, given the edges that are not.
+    pub fn layout(&self, run: &Run, redundant: &Redundant) -> Layout {
+        Layout::of(run, &self.graph, redundant)
     }
 
     /// What changed from `before` to `after`.

@@ -10,6 +10,7 @@ use crate::analysis::Analysis;
 use crate::compare::Comparison;
 use crate::gaps::GapCause;
 use crate::path::StepKind;
+use crate::reduce::Redundant;
 use crate::walk::Link;
 use crate::{OpKind, ReportError, Run};
 
@@ -190,9 +191,10 @@ impl<'a> RunData<'a> {
         let analysis = Analysis::of(run)?;
         let from_ns = run.span_ns().map_or(0, |(start, _)| start);
         let mut strings = Strings::default();
-        let layout = analysis.layout(run);
+        let redundant = analysis.redundant(run);
+        let layout = analysis.layout(run, &redundant);
         let ops = ops(run, &layout, from_ns, &mut strings);
-        let edges = edges(run, &analysis, &mut strings);
+        let edges = edges(run, &redundant, &mut strings);
         let kernels = kernels(run, &analysis, &mut strings);
         let places = places(run, &analysis, from_ns, &mut strings);
         Ok(Self {
@@ -203,7 +205,7 @@ impl<'a> RunData<'a> {
             limit: analysis.summary.limit.clone(),
             depth: layout.depth,
             rows: layout.rows,
-            edges_decided: analysis.redundant.complete,
+            edges_decided: redundant.complete,
             facts: &run.facts,
             strings: strings.texts,
             lanes: lanes(run, &analysis),
@@ -252,9 +254,9 @@ fn ops<'a>(run: &'a Run, layout: &crate::Layout, from_ns: u64, strings: &mut Str
     ops
 }
 
-fn edges<'a>(run: &'a Run, analysis: &Analysis, strings: &mut Strings<'a>) -> Edges {
+fn edges<'a>(run: &'a Run, redundant: &Redundant, strings: &mut Strings<'a>) -> Edges {
     let mut edges = Edges::default();
-    for (edge, &hidden) in run.edges.iter().zip(&analysis.redundant.edges) {
+    for (edge, &hidden) in run.edges.iter().zip(&redundant.edges) {
         edges.pred.push(edge.pred);
         edges.succ.push(edge.succ);
         edges.kinds.push(u32::from(edge.kinds.bits()));

@@ -1,6 +1,7 @@
 //! `syncline run`: execute a program, check it, and see what happened.
 
 mod chrome;
+mod numbers;
 mod progress;
 mod summary;
 
@@ -8,10 +9,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use syncline_deps::Dtype;
+use syncline_deps::{Dtype, EdgeKinds};
 use syncline_device::DeviceSpec;
-use syncline_program::{LoadOptions, Program, Run, RunOptions, compare, machine_from_toml, npy};
-use syncline_report::{Analysis, Detail, render};
+use syncline_program::{
+    Keep, LoadOptions, Program, Run, RunOptions, compare, machine_from_toml, npy,
+};
+use syncline_report::{Analysis, Detail, RunEdge, render};
 
 use crate::input::{is_standard, name_of, read_bytes};
 use crate::outcome::{Failure, Outcome};
@@ -34,7 +37,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
     /// Compare with the serial run on the CPU; exits 1 if they differ. On CPU devices every bit counts, on others floats
-    /// may differ by what the tolerances of the kernels add up to.
+    /// may differ by what the tolerances of the kernels add up to. A plan that keeps intermediates to itself is run once
+    /// more with every buffer kept, so that all are compared.
     #[arg(long)]
     check: bool,
     /// Write a buffer as an array that numpy reads; may be given several times.
@@ -86,7 +90,7 @@ impl RunArgs {
             Some(machine) => simulate(&program, machine)?,
             None => self.execute(&program).map_err(|error| failed(&error))?,
         };
-        let differences = self.compare(&program, &run).map_err(|error| failed(&error))?;
+        let differences = self.check(&program, &run).map_err(|error| failed(&error))?;
         self.write_outputs(&program, &run)?;
 
         let mut report = self.report_of(&program, &run).map_err(|error| failed(&error))?;
@@ -104,13 +108,16 @@ impl RunArgs {
             Some(list) if !list.is_empty() => Outcome::Found,
             _ => Outcome::Success,
         };
-        to_standard_output(|out| {
+        let said = to_standard_output(|out| {
             match self.json {
                 true => writeln!(out, "{:#}", facts.to_json())?,
                 false => facts.print(out)?,
             }
             Ok(outcome)
-        })
+        });
+        // The process ends here: giving back a million tasks one by one would take a second, for nobody.
+        std::mem::forget((program, run, analysis));
+        said
     }
 
     fn load(&self) -> Result<Program, LoadFailure> {
@@ -125,9 +132,9 @@ impl RunArgs {
         let repeats = if self.mode == Mode::Serial { 1 } else { self.repeat };
         let tasks = u64::from(repeats) * program.tasks().len() as u64;
         let (_bar, progress) = ProgressBar::start(tasks).unzip();
-        let devices = self.devices.clone();
-        let backends = syncline::register_backends;
-        let options = RunOptions { devices, backends, repeats, progress };
+        let asked = self.output.iter().map(|(name, _)| program.buffer_named(name));
+        let keep = Keep::Results(asked.collect::<Result<_, _>>()?);
+        let options = RunOptions { repeats, progress, keep, ..self.options() };
         match self.mode {
             Mode::Plan => program.run_planned(&options),
             Mode::Stream => program.run_streamed(&options),
@@ -135,8 +142,14 @@ impl RunArgs {
         }
     }
 
-    /// What differs from the serial run, if that was asked for.
-    fn compare(
+    fn options(&self) -> RunOptions {
+        let (devices, backends) = (self.devices.clone(), syncline::register_backends);
+        RunOptions { devices, backends, ..RunOptions::default() }
+    }
+
+    /// What differs from the serial run, if that was asked for. A plan that kept buffers to itself is run once more with
+    /// all of them kept, so that every one is compared.
+    fn check(
         &self,
         program: &Program,
         run: &Run,
@@ -145,18 +158,14 @@ impl RunArgs {
             return Ok(None);
         }
         let serial = program.run_serially()?;
-        let tolerance = program.tolerance(run);
-        let mut lines = Vec::new();
-        for (index, buffer) in program.trace().buffers.iter().enumerate() {
-            let dtype = dtype_of(program, index);
-            let (found, wanted) = (&run.contents[index], &serial.contents[index]);
-            if let Some(off) = compare(found, wanted, dtype, tolerance) {
-                let name = buffer.name.as_deref().map_or(buffer.id.to_string(), str::to_owned);
-                lines.push(format!(
-                    "buffer {name}: {} elements differ; element {} is {}, the serial run gave {}",
-                    off.count, off.element, off.found, off.wanted
-                ));
-            }
+        let mut lines = differences(program, run, &serial);
+        let is_whole = |(kept, buffer): (&Vec<u8>, &syncline_deps::trace::TraceBuffer)| {
+            kept.len() as u64 == buffer.bytes
+        };
+        if !run.contents.iter().zip(&program.trace().buffers).all(is_whole) {
+            let whole = program.run_planned(&self.options())?;
+            lines.extend(differences(program, &whole, &serial));
+            lines.dedup();
         }
         Ok(Some(lines))
     }
@@ -167,14 +176,23 @@ impl RunArgs {
         program: &Program,
         run: &Run,
     ) -> Result<syncline_report::Run, syncline_report::ReportError> {
-        let executed = program.executed(run);
         // Words for arguments and regions are for those who read them.
         let is_read = self.report.is_some() || self.trace_file.is_some();
+        if let Some(numbers) = numbers::of(program, run).filter(|_| !is_read) {
+            return Ok(numbers);
+        }
+        let executed = program.executed(run);
         let detail = if is_read { Detail::Words } else { Detail::Numbers };
         let mut report = syncline_report::Run::from_trace_in(&executed.trace, detail)?;
         for (op, id) in report.ops.iter_mut().zip(&executed.ids) {
             op.task = *id;
         }
+        report.edges.extend(executed.reuses.into_iter().map(|reuse| RunEdge {
+            pred: reuse.pred as u32,
+            succ: reuse.succ as u32,
+            kinds: EdgeKinds::WAR,
+            region: reuse.region,
+        }));
         let stem = self.trace.file_stem().map(|stem| stem.to_string_lossy().into_owned());
         report.title = stem.unwrap_or_else(|| name_of(&self.trace));
         Ok(report)
@@ -198,6 +216,26 @@ impl RunArgs {
             None => Ok(()),
         }
     }
+}
+
+/// Where the buffers that `run` kept are not what the serial run left in them.
+fn differences(program: &Program, run: &Run, serial: &Run) -> Vec<String> {
+    let tolerance = program.tolerance(run);
+    let mut lines = Vec::new();
+    for (index, buffer) in program.trace().buffers.iter().enumerate() {
+        let (found, wanted) = (&run.contents[index], &serial.contents[index]);
+        if found.len() != wanted.len() {
+            continue;
+        }
+        if let Some(off) = compare(found, wanted, dtype_of(program, index), tolerance) {
+            let name = buffer.name.as_deref().map_or(buffer.id.to_string(), str::to_owned);
+            lines.push(format!(
+                "buffer {name}: {} elements differ; element {} is {}, the serial run gave {}",
+                off.count, off.element, off.found, off.wanted
+            ));
+        }
+    }
+    lines
 }
 
 fn simulate(program: &Program, path: &Path) -> Result<Run, Failure> {

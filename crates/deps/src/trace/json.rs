@@ -1,13 +1,15 @@
 //! Reading the JSON form, one task at a time.
 //!
 //! The lists are read as streams: a task is turned into a [`TraceTask`] as soon as its object has ended, so that
-//! the generic form of the whole file never exists.
+//! the generic form of the whole file never exists. At first tasks are read straight from the text (`json_task`); a file
+//! that is not as usual is read anew with the generic form of each task, which can say what is wrong with it.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
+use super::json_task::Tasks;
 use super::member::{as_i64, as_u64, describe, shape};
 use super::{
     Lane, Members, Place, Trace, TraceArg, TraceBuffer, TraceError, TraceScope, TraceTask,
@@ -23,14 +25,10 @@ pub(super) const VERSION: u64 = 1;
 impl Trace {
     /// Reads the JSON form and checks it with [`Trace::validate`].
     pub fn from_json(bytes: &[u8]) -> Result<Self, TraceError> {
-        let mut document = Document::default();
-        let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-        let read = deserializer
-            .deserialize_any(DocumentVisitor(&mut document))
-            .and_then(|()| deserializer.end());
-        if let Err(error) = read {
-            return Err(document.failure.unwrap_or_else(|| json_error(&error)));
-        }
+        let document = match Document::read(bytes, Way::Straight) {
+            Ok(document) => document,
+            Err(_) => Document::read(bytes, Way::Careful)?,
+        };
         check_head(document.format, document.version, FORMAT, VERSION)?;
         for (member, seen) in [("buffers", document.buffers_seen), ("tasks", document.tasks_seen)] {
             if !seen {
@@ -72,8 +70,19 @@ pub(crate) fn check_head(
     Ok(())
 }
 
+/// How tasks are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Way {
+    /// Straight from the text; an error says nothing.
+    Straight,
+    /// By way of generic values.
+    #[default]
+    Careful,
+}
+
 #[derive(Default)]
 struct Document {
+    way: Way,
     trace: Trace,
     format: Option<Value>,
     version: Option<Value>,
@@ -81,6 +90,20 @@ struct Document {
     tasks_seen: bool,
     /// The error behind the one that the parser was stopped with.
     failure: Option<TraceError>,
+}
+
+impl Document {
+    fn read(bytes: &[u8], way: Way) -> Result<Self, TraceError> {
+        let mut document = Self { way, ..Self::default() };
+        let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+        let read = deserializer
+            .deserialize_any(DocumentVisitor(&mut document))
+            .and_then(|()| deserializer.end());
+        match read {
+            Ok(()) => Ok(document),
+            Err(error) => Err(document.failure.unwrap_or_else(|| json_error(&error))),
+        }
+    }
 }
 
 struct DocumentVisitor<'a>(&'a mut Document);
@@ -93,7 +116,7 @@ impl<'de> Visitor<'de> for DocumentVisitor<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Document { trace, format, version, buffers_seen, tasks_seen, failure } = self.0;
+        let Document { way, trace, format, version, buffers_seen, tasks_seen, failure } = self.0;
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "format" => {
@@ -118,7 +141,16 @@ impl<'de> Visitor<'de> for DocumentVisitor<'_> {
                 }
                 "tasks" => {
                     *tasks_seen = true;
-                    map.next_value_seed(List::new("tasks", &mut trace.tasks, task, failure))?;
+                    match way {
+                        Way::Straight => {
+                            trace.tasks.clear();
+                            map.next_value_seed(Tasks(&mut trace.tasks))?;
+                        }
+                        Way::Careful => {
+                            let list = List::new("tasks", &mut trace.tasks, task, failure);
+                            map.next_value_seed(list)?;
+                        }
+                    }
                 }
                 "stats" => {
                     let list = List::new("stats", &mut trace.stats, |value, _| Ok(value), failure);
@@ -292,12 +324,83 @@ pub(crate) fn device(value: Value, task: Place) -> Result<Value, TraceError> {
     }
 }
 
-fn lane(value: Value, task: Place) -> Result<Lane, TraceError> {
+pub(super) fn lane(value: Value, task: Place) -> Result<Lane, TraceError> {
     match &value {
         Value::String(name) => Ok(Lane::Name(name.as_str().into())),
         Value::Number(number) if number.is_u64() => {
             Ok(Lane::Number(number.as_u64().unwrap_or_default()))
         }
         _ => Err(shape(task.member("lane"), "a number or a name", &value)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the straight way takes must be what the careful way takes, and it must take what is usual.
+    fn both(task: &str) -> (bool, Result<Trace, String>) {
+        let text = format!(
+            r#"{{"format": "syncline-trace", "version": 1, "buffers": [{{"id": 0, "bytes": 64}}], "tasks": [{task}]}}"#
+        );
+        let careful = Document::read(text.as_bytes(), Way::Careful);
+        let careful = careful.map(|read| read.trace).map_err(|error| error.to_string());
+        let straight = Document::read(text.as_bytes(), Way::Straight);
+        if let Ok(straight) = &straight {
+            assert_eq!(Ok(&straight.trace), careful.as_ref(), "{text}");
+        }
+        (straight.is_ok(), careful)
+    }
+
+    const ARG: &str = r#"{"access": "inout", "buffer": 0, "offset": "4", "dtype": "f32", "shape": [2, 3], "strides": [-16, "4"]}"#;
+
+    #[test]
+    fn usual_tasks_are_read_straight() {
+        let full = format!(
+            r#"{{"id": 3, "name": "a", "kernel": "fill", "scope": "manual", "deps": [], "args": [{ARG}, {ARG}],
+               "device": ["cpu:0", "cpu"], "start_ns": 1, "end_ns": "9007199254740993", "lane": "cpu:0/1",
+               "scope_id": 0, "retired_at": 7, "scalars": {{"alpha": -1.5}}, "blocks": null}}"#
+        );
+        let shifted = ARG.replace(r#""offset": "4""#, r#""offset": 40"#);
+        for task in [
+            full.replace(ARG, &shifted),
+            format!(r#"{{"args": [{}], "id": 0}}"#, shifted.replace("}", r#", "note": [1, {}]}"#)),
+            r#"{"id": 1, "args": [], "lane": 4, "device": "cpu"}"#.to_owned(),
+        ] {
+            let (is_straight, careful) = both(&task);
+            assert!(is_straight, "{task}\n{careful:?}");
+        }
+    }
+
+    #[test]
+    fn unusual_tasks_are_left_to_the_careful_way() {
+        let wrong = [
+            ("\"access\": \"inout\"", "\"access\": \"in\""),
+            ("\"access\": \"inout\", ", ""),
+            ("\"buffer\": 0", "\"buffer\": -1"),
+            ("\"buffer\": 0", "\"buffer\": 0.5"),
+            ("\"offset\": \"4\"", "\"offset\": \"+4\""),
+            ("\"shape\": [2, 3]", "\"shape\": [1, 1, 1, 1, 1, 1, 1, 1, 1]"),
+            ("\"shape\": [2, 3]", "\"shape\": [2]"),
+            ("\"shape\": [2, 3]", "\"shape\": 2"),
+            ("\"id\": 0", "\"id\": null"),
+            ("\"id\": 0", "\"id\": 0, \"id\": 1"),
+            ("\"id\": 0", "\"id\": 0, \"name\": 3"),
+            ("\"id\": 0", "\"id\": 0, \"name\": null"),
+            ("\"id\": 0", "\"id\": 0, \"scope\": \"autos\""),
+            ("\"id\": 0", "\"id\": 0, \"lane\": 1.5"),
+            ("\"id\": 0", "\"id\": 0, \"device\": 1"),
+            ("\"id\": 0", "\"id\": 0, \"device\": null"),
+            ("\"id\": 0", "\"id\": 0, \"deps\": [\"x\"]"),
+            ("\"id\": 0", "\"id\": 0, \"scope_id\": 4294967296"),
+            ("\"id\": 0", "\"id\": 0, \"x\": 1, \"x\": 2"),
+            ("\"args\": ", "\"argz\": "),
+        ];
+        let good = format!(r#"{{"id": 0, "args": [{}]}}"#, ARG.replace("[-16", "[16"));
+        assert!(both(&good).0);
+        for (from, to) in wrong {
+            assert!(good.contains(from), "{from}");
+            assert!(!both(&good.replace(from, to)).0, "{to}");
+        }
     }
 }

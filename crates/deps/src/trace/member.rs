@@ -113,7 +113,7 @@ pub(crate) fn as_i64(value: &Value, place: Place) -> Result<i64, TraceError> {
 }
 
 /// Plain decimal digits, without the `+` that Rust's own parser lets pass.
-fn digits<T: FromStr>(text: &str) -> Option<T> {
+pub(super) fn digits<T: FromStr>(text: &str) -> Option<T> {
     if text.starts_with('+') { None } else { text.parse().ok() }
 }
 

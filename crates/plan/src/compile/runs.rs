@@ -5,7 +5,9 @@ use syncline_deps::{Dtype, MAX_DIMS, View};
 /// Bytes `start..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Run {
+    /// The first byte.
     pub start: u64,
+    /// The first byte after it.
     pub end: u64,
 }
 

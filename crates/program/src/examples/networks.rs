@@ -23,7 +23,7 @@ pub fn mlp(settings: &Settings) -> Trace {
     for (layer, weight) in weights.iter().enumerate() {
         for part in 0..parts {
             let source = of(if layer == 0 { input } else { output }, part);
-            let args = [source.read(), weight.read(), of(hidden, part).update()];
+            let args = [source.read(), weight.read(), of(hidden, part).write()];
             build.task("gemm", "gemm", alpha.clone(), args);
             let args = [of(hidden, part).read(), of(output, part).write()];
             build.task("gelu", "gelu", json!({}), args);
@@ -58,7 +58,7 @@ pub fn attention(settings: &Settings) -> Trace {
     for (name, weight, target) in [("q", wq, q), ("k", wk, k), ("v", wv, v)] {
         for h in 0..heads {
             let weight = weight.part(1, h * head, head);
-            let args = [normed.read(), weight.read(), target.part(1, h * head, head).update()];
+            let args = [normed.read(), weight.read(), target.part(1, h * head, head).write()];
             build.task(name, "gemm", shrink.clone(), args);
         }
     }
@@ -66,21 +66,21 @@ pub fn attention(settings: &Settings) -> Trace {
         let of = |tensor: Tensor| tensor.part(1, h * head, head);
         let weights = scores.part(0, h * tokens, tokens);
         let scale = json!({"alpha": 1.0 / (head as f64).sqrt(), "transpose_b": true});
-        let args = [of(q).read(), of(k).read(), weights.update()];
+        let args = [of(q).read(), of(k).read(), weights.write()];
         build.task("scores", "gemm", scale, args);
         let args = [weights.read(), weights.write()];
         build.task("softmax", "softmax", json!({"causal": true}), args);
-        let args = [weights.read(), of(v).read(), of(mixed).update()];
+        let args = [weights.read(), of(v).read(), of(mixed).write()];
         build.task("mix", "gemm", none.clone(), args);
     }
-    build.task("project", "gemm", shrink.clone(), [mixed.read(), wo.read(), attended.update()]);
+    build.task("project", "gemm", shrink.clone(), [mixed.read(), wo.read(), attended.write()]);
     build.task("add", "add", none.clone(), [x.read(), attended.read(), attended.write()]);
     let args = [attended.read(), gains[1].read(), normed.write()];
     build.task("norm 2", "rmsnorm", none.clone(), args);
     // The hidden layer in as many parts as heads, so that there is something to run side by side.
     for part in 0..heads {
         let of = |tensor: Tensor| tensor.part(1, part * 4 * head, 4 * head);
-        let args = [normed.read(), of(up).read(), of(inner).update()];
+        let args = [normed.read(), of(up).read(), of(inner).write()];
         build.task("up", "gemm", shrink.clone(), args);
         let args = [of(inner).read(), of(inner).write()];
         build.task("silu", "silu", none.clone(), args);
@@ -89,7 +89,7 @@ pub fn attention(settings: &Settings) -> Trace {
         "down",
         "gemm",
         json!({"alpha": 0.5 / width as f64}),
-        [inner.read(), down.read(), y.update()],
+        [inner.read(), down.read(), y.write()],
     );
     build.task("add 2", "add", none, [attended.read(), y.read(), y.write()]);
     build.finish()

@@ -66,3 +66,17 @@ fn buffers_begin_with_what_their_files_hold() {
     assert_eq!(contents[3], program.initial_contents(3).unwrap());
     assert_eq!(contents[4], [0, 0]);
 }
+
+#[test]
+fn a_file_that_is_not_there_names_one_like_it() {
+    let folder = Folder::new("meant");
+    std::fs::write(folder.0.join("weights.npy"), b"").unwrap();
+    let text = r#"{"format": "syncline-trace", "version": 1, "tasks": [],
+        "buffers": [{"id": 0, "bytes": 8, "init": {"file": "wieghts.npy"}}]}"#;
+    let options = LoadOptions { folder: folder.0.clone(), trust_kernels: false };
+    let error = Program::from_bytes(text.as_bytes(), &options).unwrap_err().to_string();
+    assert!(
+        error.starts_with("buffers[0].init: ") && error.contains("did you mean `weights.npy`?"),
+        "{error}"
+    );
+}

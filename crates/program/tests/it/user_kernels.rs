@@ -73,6 +73,11 @@ fn the_example_has_sources_for_both_backends() {
     let wgsl = kernel.source(Backend::Vulkan, &[]).unwrap();
     let opencl = kernel.source(Backend::OpenCl, &[]).unwrap();
     assert!(!kernel.supports(Backend::Cpu));
+    let refused = program.run_serially().unwrap_err().to_string();
+    assert!(
+        refused.starts_with("tasks[0] (id 0).kernel: kernel `collatz` has no body"),
+        "{refused}"
+    );
     assert_eq!((&*wgsl.entry, wgsl.group), ("collatz", [64, 1, 1]));
     assert_eq!((&*opencl.entry, opencl.group), ("collatz", [64, 1, 1]));
     assert!(opencl.text.starts_with("#line 1 \""), "logs of drivers name the file");

@@ -89,3 +89,14 @@ fn devices_that_are_not_there_are_named() {
     let error = program.run_planned(&vulkan).unwrap_err().to_string();
     assert!(error.contains("vulkan:0") && error.contains("not built into this program"), "{error}");
 }
+
+#[test]
+fn a_stream_refuses_what_is_for_another_device() {
+    let mut trace = example("mlp", &[]).unwrap();
+    trace.tasks[3].device = Some(serde_json::json!(["vulkan:0", "cpu:1"]));
+    let program = Program::from_trace(trace, &LoadOptions::default()).unwrap();
+    let error = program.run_streamed(&on(1)).unwrap_err().to_string();
+    assert!(error.contains("tasks[3] (id 3).device: the task is for vulkan:0 or cpu:1"), "{error}");
+    let error = program.run_streamed(&on(2)).unwrap_err().to_string();
+    assert!(error.contains("not on cpu:0, cpu:1: its workers share the host's memory"), "{error}");
+}

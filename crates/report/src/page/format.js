@@ -72,4 +72,10 @@
     for (let tick = Math.ceil(from / step) * step; tick <= until && ticks.length < 200; tick += step) ticks.push(tick);
     return ticks;
   };
+
+  /** Whether all buffers of a place have an offset in it. */
+  Report.isArena = (place) => place.offset.length > 0 && place.offset.every((offset) => offset >= 0);
+
+  /** The bytes that a place takes: an arena is as long as it must be at any time, and stays so. */
+  Report.reserved = (place) => (Report.isArena(place) ? place.offset.reduce((end, offset, i) => Math.max(end, offset + place.bytes[i]), 0) : place.peak);
 })();

@@ -7,14 +7,16 @@
     constructor(run) {
       this.run = run;
       this.plot = new Report.Plot(this, { label: "Memory over time. Arrow keys move, plus and minus zoom, 0 shows everything.", timeOnly: true, left: LEFT, top: TOP, zoomMax: 4 });
-      if (run.places.length) this.choose(0);
+      // What comes and goes says more than what is there all the time.
+      if (run.places.length) this.choose(Math.max(0, run.places.findIndex(Report.isArena)));
     }
 
     choose(number) {
       const place = this.place = this.run.places[number];
-      this.inArena = place.offset.length > 0 && place.offset.every((offset) => offset >= 0);
+      this.number = number;
+      this.inArena = Report.isArena(place);
       this.extent = this.inArena
-        ? place.offset.reduce((end, offset, i) => Math.max(end, offset + place.bytes[i]), 1)
+        ? Math.max(1, Report.reserved(place))
         : place.row.reduce((most, row) => Math.max(most, row + 1), 1);
       const rows = Array.from({ length: this.inArena ? 1 : this.extent }, () => []);
       place.row.forEach((row, i) => rows[this.inArena ? 0 : row].push(i));
@@ -55,6 +57,8 @@
       const choice = run.places.length > 1
         ? el("label", {}, "In ", el("select", { onchange: (event) => { this.choose(+event.target.value); this.fill(); this.plot.fit(); } }, run.places.map((place, i) => el("option", { value: i }, place.name || "memory"))))
         : el("strong", {}, run.places[0].name || "memory");
+      const select = choice.querySelector("select");
+      if (select) select.value = this.number;
       this.plot.stage.style.cssText = "flex:none;height:max(420px, 62vh)";
       return el("div", { class: "view full", style: "height:auto" }, el("div", { class: "controls" }, this.plot.buttons(), choice, el("span", { class: "space" })), this.plot.stage, this.list);
     }
@@ -73,7 +77,7 @@
         ["For", (i) => Report.time(place.length[i]), true],
       ], items), 50);
       this.list.replaceChildren(el("section", { style: "margin-top:12px" },
-        el("h2", {}, `At the peak: ${Report.bytes(place.peak)} in ${Report.plural(there.length, "buffer")}, at ${Report.time(place.peak_at)}`), card));
+        el("h2", {}, `At the peak: ${Report.bytes(place.peak)}${this.inArena ? ` of ${Report.bytes(Report.reserved(place))} reserved,` : ""} in ${Report.plural(there.length, "buffer")}, at ${Report.time(place.peak_at)}`), card));
     }
 
     draw(context, plot) {

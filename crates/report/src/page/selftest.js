@@ -95,7 +95,10 @@
     if (run.timed) tiles();
     frames.graph = zoom("graph");
     if (run.timed) frames.lanes = zoom("lanes");
-    if (run.places.length) frames.memory = zoom("memory");
+    if (run.places.length) {
+      frames.memory = zoom("memory");
+      check("an arena is shown first", app.made.memory.view.inArena === run.places.some(Report.isArena), app.made.memory.view.place.name);
+    }
     for (const tab of document.querySelectorAll(".tabs button")) {
       tab.click();
       check(`the tab opens: ${tab.textContent}`, tab.getAttribute("aria-selected") === "true" && byId("main").textContent.length > 3, byId("main").textContent.length);

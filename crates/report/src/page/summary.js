@@ -26,7 +26,7 @@
       const copies = run.kernels.reduce((sum, kernel) => sum + (kernel.copy ? kernel.count : 0), 0);
       const path = [0, 0, 0];
       run.path.kind.forEach((kind, step) => { path[kind] += run.path.length[step]; });
-      const peak = run.places.reduce((most, place) => Math.max(most, place.peak), 0);
+      const peak = run.places.reduce((sum, place) => sum + Report.reserved(place), 0);
       const entries = [
         run.timed && ["Time", Report.time(run.makespan), "first start to last end"],
         ["Tasks", Report.count(run.count), timed < run.count && timed ? `${Report.count(timed)} of them timed` : `longest chain ${Report.count(run.depth)}`],
@@ -34,7 +34,7 @@
         run.timed && ["Parallelism", (run.work / Math.max(run.makespan, 1)).toFixed(2), `ops at a time, on ${Report.plural(run.lanes.length, "lane")}`],
         run.timed && ["Path: stalls", Report.percent(path[2], run.makespan), `compute ${Report.percent(path[0], run.makespan)}, copies ${Report.percent(path[1], run.makespan)}`],
         copies > 0 && ["Moved", moved ? Report.bytes(moved) : "–", `in ${Report.plural(copies, "copy").replace("copys", "copies")}`],
-        peak > 0 && ["Peak memory", Report.bytes(peak), run.places.length > 1 ? "in one place" : run.places[0].name],
+        peak > 0 && ["Peak memory", Report.bytes(peak), run.places.length > 1 ? `in ${Report.plural(run.places.length, "place")}` : run.places[0].name],
       ].filter(Boolean);
       return el("dl", { class: "numbers" }, entries.map(([name, value, more]) => el("div", {}, el("dt", {}, name), el("dd", {}, value, el("small", {}, more)))));
     }
@@ -81,6 +81,7 @@
       return el("section", {}, el("h2", {}, "Memory"), el("div", { class: "card" }, Report.table("Memory", [
         ["Where", (place) => place.name || "memory"],
         ["Buffers", (place) => Report.count(place.bytes.length), true],
+        ["Reserved", (place) => Report.bytes(Report.reserved(place)), true],
         ["Peak", (place) => Report.bytes(place.peak), true],
         ["At", (place) => Report.time(place.peak_at), true],
       ], run.places)));

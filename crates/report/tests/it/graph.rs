@@ -31,7 +31,7 @@ fn redundant_edges_are_those_that_others_imply() {
         // Now and then more ops than one block of sources holds.
         let ops = if rng.one_in(12) { 700 } else { 1 + rng.below(60) };
         let run = random_run(rng, ops, 2);
-        let redundant = Analysis::of(&run).unwrap().redundant;
+        let redundant = Analysis::of(&run).unwrap().redundant(&run);
         assert!(redundant.complete);
         for (edge, &found) in run.edges.iter().zip(&redundant.edges) {
             assert_eq!(found, reached_otherwise(&run, edge.pred, edge.succ), "{edge:?}");
@@ -44,7 +44,8 @@ fn every_edge_points_down_and_no_two_ops_lie_on_each_other() {
     for_seeds("every_edge_points_down_and_no_two_ops_lie_on_each_other", 80, |rng| {
         let ops = 1 + rng.below(300);
         let run = random_run(rng, ops, 3);
-        let layout = Analysis::of(&run).unwrap().layout(&run);
+        let analysis = Analysis::of(&run).unwrap();
+        let layout = analysis.layout(&run, &analysis.redundant(&run));
         for edge in &run.edges {
             let row = |op: u32| layout.row[op as usize];
             assert!(row(edge.pred) < row(edge.succ), "{edge:?}");
@@ -62,7 +63,8 @@ fn every_edge_points_down_and_no_two_ops_lie_on_each_other() {
 fn a_wide_row_is_folded() {
     let mut run = Run::new("wide");
     run.ops = (0..10_000).map(|task| Op::new(task, "one", OpKind::Compute)).collect();
-    let layout = Analysis::of(&run).unwrap().layout(&run);
+    let analysis = Analysis::of(&run).unwrap();
+    let layout = analysis.layout(&run, &analysis.redundant(&run));
     assert_eq!((layout.depth, layout.rows), (1, 50));
 }
 

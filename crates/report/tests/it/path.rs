@@ -186,8 +186,9 @@ fn a_run_without_times_has_a_graph_and_no_path() {
     run.ops.iter_mut().for_each(|op| op.timing = None);
     let analysis = Analysis::of(&run).unwrap();
     assert!(analysis.path.steps.is_empty() && analysis.gaps.is_empty());
-    assert_eq!(analysis.layout(&run).depth, 3);
+    assert_eq!(analysis.layout(&run, &analysis.redundant(&run)).depth, 3);
     assert!(analysis.summary.limit.contains("no timings"), "{}", analysis.summary.limit);
     let empty = Run { ops: Vec::<Op>::new(), edges: vec![], ..run };
-    assert_eq!(Analysis::of(&empty).unwrap().layout(&empty).rows, 0);
+    let analysis = Analysis::of(&empty).unwrap();
+    assert_eq!(analysis.layout(&empty, &analysis.redundant(&empty)).rows, 0);
 }

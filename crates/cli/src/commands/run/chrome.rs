@@ -73,7 +73,8 @@ fn arrows(
     event: &mut impl FnMut(Value) -> io::Result<()>,
 ) -> io::Result<()> {
     let timing = |op: u32| run.ops[op as usize].timing;
-    let shown = run.edges.iter().enumerate().filter(|(edge, _)| !analysis.redundant.edges[*edge]);
+    let redundant = analysis.redundant(run);
+    let shown = run.edges.iter().enumerate().filter(|(edge, _)| !redundant.edges[*edge]);
     for (number, edge) in shown {
         let (Some(from), Some(to)) = (timing(edge.pred), timing(edge.succ)) else { continue };
         let kinds = edge.kinds.to_string();

@@ -5,8 +5,32 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 use syncline_device::DeviceSpec;
+use syncline_plan::DeviceIndex;
 use syncline_program::{Program, Run, Tolerance};
 use syncline_report::{Analysis, StepKind};
+
+/// Memory of one device: buffers that are there from the start, and an arena for what comes and goes.
+struct Peak {
+    device: String,
+    bytes: u64,
+    arena_bytes: u64,
+    /// What the buffers in the arena would take side by side.
+    apart_bytes: u64,
+}
+
+impl Peak {
+    fn words(&self) -> String {
+        match self.arena_bytes {
+            0 => bytes(self.bytes),
+            arena => format!(
+                "{}, {} of it an arena for {} of intermediates and copies",
+                bytes(self.bytes),
+                bytes(arena),
+                bytes(self.apart_bytes)
+            ),
+        }
+    }
+}
 
 /// What is said at the end of a run.
 pub(super) struct Facts {
@@ -18,8 +42,8 @@ pub(super) struct Facts {
     devices: Vec<String>,
     /// Bytes by route, such as `cpu:0 -> vulkan:0`.
     routes: Vec<(String, u64)>,
-    /// The most bytes in use at one time, by device or arena.
-    peaks: Vec<(String, u64)>,
+    /// The most memory in use at one time, by device.
+    peaks: Vec<Peak>,
     limit: String,
     differences: Option<Vec<String>>,
     tolerance: Tolerance,
@@ -57,7 +81,7 @@ impl Facts {
             stall_ns,
             devices: devices(run),
             routes: routes(run),
-            peaks: peaks(analysis),
+            peaks: peaks(program, run),
             limit: summary.limit.clone(),
             differences: differences.map(<[String]>::to_vec),
             tolerance: program.tolerance(run),
@@ -87,8 +111,8 @@ impl Facts {
         for (route, moved) in &self.routes {
             lines.push((format!("moved {route}"), bytes(*moved)));
         }
-        for (place, peak) in &self.peaks {
-            lines.push((format!("peak memory {place}").trim_end().to_owned(), bytes(*peak)));
+        for peak in &self.peaks {
+            lines.push((format!("peak memory {}", peak.device), peak.words()));
         }
         if let Some(differences) = &self.differences {
             let text = match (differences.len(), self.tolerance) {
@@ -132,7 +156,8 @@ impl Facts {
         json!({"format": "syncline-run", "version": 1, "tasks": self.tasks, "makespan_ns": self.makespan_ns,
             "critical_path_ns": self.path_ns, "stall_ns": self.stall_ns, "lanes": lanes,
             "devices": self.devices, "bytes_moved": sum(&self.routes), "bytes_by_route": object(&self.routes),
-            "peak_bytes": object(&self.peaks), "limit": self.limit,
+            "peak_bytes": object(&by_device(&self.peaks, |peak| peak.bytes)),
+            "arena_bytes": object(&by_device(&self.peaks, |peak| peak.arena_bytes)), "limit": self.limit,
             "differences": self.differences, "tolerance": self.limit_of_floats()})
     }
 }
@@ -153,8 +178,30 @@ fn routes(run: &Run) -> Vec<(String, u64)> {
     routes.into_iter().map(|(route, moved)| (route.to_owned(), moved)).collect()
 }
 
-fn peaks(analysis: &Analysis) -> Vec<(String, u64)> {
-    analysis.places.iter().map(|place| (place.name.clone(), place.peak_bytes)).collect()
+/// What a plan allocates on each of its devices; a stream and a serial run have every buffer from the start.
+fn peaks(program: &Program, run: &Run) -> Vec<Peak> {
+    let Some(plan) = &run.plan else {
+        let sizes = program.trace().buffers.iter().map(|buffer| buffer.bytes);
+        let (device, bytes) = (DeviceSpec::CPU.to_string(), sizes.sum());
+        return vec![Peak { device, bytes, arena_bytes: 0, apart_bytes: 0 }];
+    };
+    let peak = |(at, device): (u16, &syncline_plan::DeviceModel)| {
+        let index = DeviceIndex(at);
+        let inside = plan.memories().iter().filter(|memory| {
+            memory.device == index && memory.place != syncline_plan::MemoryPlace::Bound
+        });
+        Peak {
+            device: device.name.clone(),
+            bytes: plan.device_bytes(index),
+            arena_bytes: plan.arena_bytes()[index.index()],
+            apart_bytes: inside.map(|memory| memory.bytes).sum(),
+        }
+    };
+    (0..).zip(plan.machine().devices()).map(peak).filter(|peak| peak.bytes > 0).collect()
+}
+
+fn by_device(peaks: &[Peak], bytes: impl Fn(&Peak) -> u64) -> Vec<(String, u64)> {
+    peaks.iter().map(|peak| (peak.device.clone(), bytes(peak))).collect()
 }
 
 fn sum(entries: &[(String, u64)]) -> u64 {

@@ -35,6 +35,8 @@ struct Simulation<'a> {
     sync_ns: u64,
     choice: LaneChoice,
     queues: Vec<Queue>,
+    /// What each lane offers to others: found anew whenever its ready ops change, asked for at every step.
+    offers: Vec<Option<(u64, Key)>>,
     succs: Successors,
     open_preds: Vec<u32>,
     /// When each op can start where it belongs.
@@ -49,6 +51,7 @@ pub fn run(lowered: &Lowered, machine: &Machine, ranks: &[u64]) -> Schedule {
         ranks,
         sync_ns: machine.sync_ns(),
         queues: (0..choice.lanes).map(|_| Queue::default()).collect(),
+        offers: vec![None; choice.lanes],
         succs: Successors::new(lowered),
         open_preds: (0..lowered.len()).map(|op| lowered.preds_of(op).len() as u32).collect(),
         ready_at: vec![0; lowered.len()],
@@ -86,6 +89,7 @@ impl Simulation<'_> {
             let key = self.key(op);
             self.queues[lane].ready.insert(key);
         }
+        (0..self.choice.lanes).for_each(|lane| self.find_offer(lane));
     }
 
     /// The lane that can start an op soonest, and when.
@@ -106,7 +110,11 @@ impl Simulation<'_> {
                     .map(|(when, _)| queue.free_at.max(when).saturating_add(self.sync_ns));
                 let own = own.map(|when| (when, false, lane));
                 let taken = taken.map(|when| (when, true, lane));
-                best = [best, own, taken].into_iter().flatten().min();
+                for one in [own, taken].into_iter().flatten() {
+                    if best.is_none_or(|best| one < best) {
+                        best = Some(one);
+                    }
+                }
             }
         }
         best.map(|(when, _, lane)| (lane, when))
@@ -114,8 +122,13 @@ impl Simulation<'_> {
 
     /// Of the most urgent ops of `lane`, the one that was ready first: what another lane would take.
     fn offer(&self, lane: usize) -> Option<(u64, Key)> {
+        self.offers[lane]
+    }
+
+    fn find_offer(&mut self, lane: usize) {
         let urgent = self.queues[lane].ready.iter().take(OFFERS);
-        urgent.map(|&key| (self.ready_at[key.2 as usize], key)).min_by_key(|&(when, _)| when)
+        let timed = urgent.map(|&key| (self.ready_at[key.2 as usize], key));
+        self.offers[lane] = timed.min_by_key(|&(when, _)| when);
     }
 
     /// What `lane` offers; of equally urgent ones, the last that is ready now.
@@ -143,6 +156,7 @@ impl Simulation<'_> {
 
     fn step(&mut self, lane: usize, now: u64) {
         let queue = &mut self.queues[lane];
+        let coming = queue.coming.len();
         while let Some(&Reverse((when, op))) = queue.coming.peek()
             && when <= now
         {
@@ -152,10 +166,14 @@ impl Simulation<'_> {
             queue.ready.insert(key);
         }
         let own = queue.ready.first().copied();
+        if queue.coming.len() < coming {
+            self.find_offer(lane);
+        }
         let from = self.victim(lane, own).unwrap_or(lane);
         let key = if from == lane { own } else { self.last_alike(from, now) };
         let key = key.expect("the lane was chosen because there is an op");
         self.queues[from].ready.remove(&key);
+        self.find_offer(from);
         self.schedule(key.2 as usize, lane);
     }
 
@@ -202,6 +220,7 @@ impl Simulation<'_> {
         if when <= self.queues[home].free_at {
             let key = self.key(op);
             self.queues[home].ready.insert(key);
+            self.find_offer(home);
         } else {
             self.queues[home].coming.push(Reverse((when, op as u32)));
         }

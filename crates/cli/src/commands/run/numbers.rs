@@ -1,0 +1,87 @@
+//! A run as its numbers need it, straight from the plan: no words, no second discovery of dependencies.
+//!
+//! For a million tasks, writing down what was executed and reading it again takes longer than simulating it.
+
+use syncline_deps::EdgeFlags;
+use syncline_plan::{ExecutionPlan, LaneKind, TaskInfo};
+use syncline_program::{Program, Run};
+use syncline_report::{Lane, Op, OpKind, RunEdge, Timing};
+
+/// The run; `None` where it has copies or shares bytes in arenas, whose dependencies the plan does not list.
+pub(super) fn of(program: &Program, run: &Run) -> Option<syncline_report::Run> {
+    let plan = run.plan.as_ref().filter(|plan| {
+        plan.copies().is_empty() && plan.arena_bytes().iter().all(|&bytes| bytes == 0)
+    })?;
+    let (lanes, numbers) = lanes(plan, run);
+    let tasks = program.trace().tasks.iter().zip(&run.timings);
+    let op = |(task, timing): (&syncline_deps::trace::TraceTask, &syncline_program::Timing)| Op {
+        timing: Some(Timing {
+            lane: numbers[timing.lane],
+            start_ns: timing.start_ns,
+            end_ns: timing.end_ns,
+        }),
+        ..Op::new(task.id, named(task.label()), OpKind::Compute)
+    };
+    let ops = tasks.map(op).collect();
+    let edges = plan.tasks().flat_map(edges_of).collect();
+    Some(syncline_report::Run { lanes, ops, edges, ..syncline_report::Run::new("numbers") })
+}
+
+fn named(label: &str) -> &str {
+    if label.is_empty() { "task" } else { label }
+}
+
+fn edges_of(task: TaskInfo<'_>) -> impl Iterator<Item = RunEdge> {
+    let succ = task.index().0;
+    let waits = task.edges().iter().filter(|edge| edge.flags.contains(EdgeFlags::WAIT));
+    waits.map(move |edge| RunEdge {
+        pred: edge.pred.0,
+        succ,
+        kinds: edge.kinds,
+        region: String::new(),
+    })
+}
+
+/// The lanes on which anything ran, and for each of the run's lanes its number among them.
+fn lanes(plan: &ExecutionPlan, run: &Run) -> (Vec<Lane>, Vec<u32>) {
+    let mut is_used = vec![false; run.lanes.len()];
+    run.timings.iter().for_each(|timing| is_used[timing.lane] = true);
+    let mut lanes = Vec::new();
+    let numbers = run.lanes.iter().enumerate().map(|(at, name)| {
+        let number = lanes.len() as u32;
+        if is_used[at] {
+            let lane = &plan.lanes()[at];
+            debug_assert_eq!(lane.kind, LaneKind::Compute, "without copies");
+            let device = &plan.machine().devices()[lane.device.index()].name;
+            let short = name.strip_prefix(device.as_str()).and_then(|rest| rest.strip_prefix('/'));
+            lanes.push(Lane::new(short.unwrap_or(name), device));
+        }
+        number
+    });
+    let numbers = numbers.collect();
+    (lanes, numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_program::{Keep, LoadOptions, RunOptions, example};
+    use syncline_report::{Analysis, Detail};
+
+    use super::*;
+
+    /// The short way must say what the long way says.
+    #[test]
+    fn numbers_are_those_of_what_was_executed() {
+        for name in ["cholesky", "stencil", "butterfly", "random"] {
+            let trace = example(name, &[]).unwrap();
+            let program = Program::from_trace(trace, &LoadOptions::default()).unwrap();
+            let options = RunOptions { keep: Keep::Results(Vec::new()), ..RunOptions::default() };
+            let run = program.run_planned(&options).unwrap();
+            let short = Analysis::of(&of(&program, &run).unwrap()).unwrap().summary;
+            let executed = program.executed(&run);
+            let long = syncline_report::Run::from_trace_in(&executed.trace, Detail::Numbers);
+            let long = Analysis::of(&long.unwrap()).unwrap().summary;
+            assert_eq!(short, long, "{name}");
+        }
+    }
+}
