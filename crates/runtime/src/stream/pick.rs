@@ -13,7 +13,7 @@ const LOOK_AROUND: u32 = 32;
 /// Tasks that a lane takes from the submitter at once.
 const BATCH: usize = 32;
 /// Fewer submitted tasks than this are not worth the cache lines that come over with them, while there may soon be more.
-pub(crate) const FEW: usize = 32;
+const FEW: usize = 32;
 
 /// What a thread remembers from one pick to the next.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 #[cfg(not(shuttle))]
 use std::time::Instant;
 
-use super::pick::{FEW, Picker};
+use super::pick::Picker;
 use super::run;
 use super::shared::Shared;
 use super::sleep::Want;
@@ -19,8 +19,12 @@ const LOOKS_CROWDED: u32 = 4;
 const LOOK_FIRST: Duration = Duration::from_nanos(700);
 /// The longest pause between two looks.
 const LOOK_LAST: Duration = Duration::from_micros(3);
-/// Looks at what a busy submitter prepares, before it is taken.
-const LINGER_LOOKS: u32 = 5;
+/// Looks at how far a busy submitter has got, before what it prepared is taken.
+const LINGER_LOOKS: u32 = if cfg!(shuttle) { 2 } else { 8 };
+/// The pause between them: a few submissions.
+const LINGER_PAUSE: Duration = Duration::from_nanos(1400);
+/// Submissions that a worker which has run dry lets the submitter get ahead.
+const AHEAD: u64 = 64;
 /// Tasks that a helper runs before it looks again at what it waits for.
 const HELP_BURST: usize = 16;
 
@@ -67,20 +71,23 @@ fn search(shared: &Shared) -> bool {
     found
 }
 
-/// Gives a submitter that is busy the time to prepare several tasks, which then come over in one go: taking each at once
-/// would move the same cache lines to and fro for every task.
+/// Gives a submitter that is busy the time to get ahead, so that what it prepares comes over in one go: running close
+/// behind it would move the same cache lines to and fro for every task.
+///
+/// What counts is submissions, not what is ready: the tasks of a chain follow the one that is.
 fn linger(shared: &Shared) {
     if shared.counters.is_crowded() {
         return;
     }
-    let mut before = 0;
+    let first = shared.submitted.load(Ordering::Relaxed);
+    let mut before = first;
     for _ in 0..LINGER_LOOKS {
-        let waiting = shared.inbox.len();
-        if waiting >= FEW || waiting == before {
+        pause(LINGER_PAUSE);
+        let now = shared.submitted.load(Ordering::Relaxed);
+        if now == before || now - first >= AHEAD {
             return;
         }
-        before = waiting;
-        pause(LOOK_FIRST);
+        before = now;
     }
 }
 
@@ -134,6 +141,8 @@ impl Iterator for Looks {
 fn sleep(shared: &Shared) {
     shared.sleep.ran_dry();
     let ticket = shared.sleep.prepare(Want::Work, true);
+    // Submissions before this one are seen below; those after it see that this thread sleeps.
+    drop(shared.lock());
     if shared.has_work() || shared.is_stopping() {
         shared.sleep.cancel(ticket);
     } else {
