@@ -264,6 +264,27 @@ impl Shared {
             || self.lanes.iter().any(|lane| lane.ready.len() > 0)
     }
 
+    /// Whether all that could be run now is what was submitted lately.
+    pub(crate) fn has_only_submitted(&self) -> bool {
+        self.inbox.len() > 0
+            && self.queue.len() == 0
+            && self.nested.ready() == 0
+            && self.lanes.iter().all(|lane| lane.ready.len() == 0)
+    }
+
+    /// Of the lanes but `lane`: the most tasks in one's queue, and a number that changes when one of them takes some.
+    pub(crate) fn ready_elsewhere(&self, lane: usize) -> (usize, u64) {
+        let others = self.lanes.iter().enumerate().filter(|(other, _)| *other != lane);
+        others.fold((0, 0), |(most, taken), (_, other)| {
+            (most.max(other.ready.len()), taken + other.ready.taken())
+        })
+    }
+
+    /// The number of the lane for a thread outside that helps.
+    pub(crate) fn helper(&self) -> usize {
+        self.lanes.len() - 1
+    }
+
     /// Tasks that are ready, about.
     pub(crate) fn ready_count(&self) -> usize {
         let lanes: usize = self.lanes.iter().map(|lane| lane.ready.len()).sum();
@@ -283,7 +304,7 @@ impl Shared {
             Err(std::sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(std::sync::TryLockError::WouldBlock) => return None,
         };
-        Some((self.lanes.len() - 1, guard))
+        Some((self.helper(), guard))
     }
 
     /// Whether a task of `scope` waits for a host guard of this thread.
