@@ -220,6 +220,7 @@ impl Book {
             Pushed::InPlace => {}
             Pushed::InNode => {
                 self.free_node = next;
+                ring.nodes.prefetch(next);
                 entry.latest_node = node + 1;
                 if entry.first_node == 0 {
                     entry.first_node = node + 1;

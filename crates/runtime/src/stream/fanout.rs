@@ -3,6 +3,7 @@
 //! A list that the holder of the submit lock pushes to and that the finisher closes, once. `README.md` beside this
 //! file walks through the protocol; `model.rs` explores it.
 
+use super::prefetch::prefetch_all;
 use super::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// The list is closed: the task has finished.
@@ -177,6 +178,14 @@ impl EdgeNodes {
     #[inline]
     pub(crate) fn link(&self, node: u32, next: u32) {
         self.set(node, 0, next);
+    }
+
+    /// Fetches the node whose number plus one is `next`: a finisher has read its line, and it is written soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, next: u32) {
+        if let Some(node) = next.checked_sub(1).and_then(|node| self.0.get(node as usize)) {
+            prefetch_all(node);
+        }
     }
 
     /// The number plus one of the node after `node`.
