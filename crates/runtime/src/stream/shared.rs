@@ -273,6 +273,7 @@ impl Shared {
     }
 
     /// Of the lanes but `lane`: the most tasks in one's queue, and a number that changes when one of them takes some.
+    #[cfg(not(shuttle))]
     pub(crate) fn ready_elsewhere(&self, lane: usize) -> (usize, u64) {
         let others = self.lanes.iter().enumerate().filter(|(other, _)| *other != lane);
         others.fold((0, 0), |(most, taken), (_, other)| {
