@@ -6,6 +6,7 @@
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 
+use crate::merge::Packed;
 use crate::{Arg, Edge, EdgeFlags, EdgeKinds, ScopeKind, SubmitError, TaskId, TensorMap};
 
 /// What dependency discovery needs to know of a task, borrowed from wherever it is.
@@ -41,10 +42,10 @@ pub fn compute_task_fanin<B>(
     inputs: &DepInputs<'_>,
     map: &mut TensorMap,
     scope: ScopeKind,
-    emit: impl FnMut(Edge) -> ControlFlow<B>,
+    mut emit: impl FnMut(Edge) -> ControlFlow<B>,
 ) -> Result<ControlFlow<B>, SubmitError> {
     map.resolve(inputs.args)?;
-    let mut emit = emit;
+    let mut emit = |edge: Packed| emit(edge.edge());
     if let stop @ ControlFlow::Break(_) = explicit(inputs, map, &mut emit) {
         return Ok(stop);
     }
@@ -83,7 +84,7 @@ pub(crate) fn resolve_and_fanin(
     inputs: &DepInputs<'_>,
     map: &mut TensorMap,
     scope: ScopeKind,
-    mut emit: impl FnMut(Edge),
+    mut emit: impl FnMut(Packed),
 ) -> Result<(), SubmitError> {
     map.begin_resolve(inputs.args.len())?;
     let mut emit = |edge| -> ControlFlow<Infallible> {
@@ -106,12 +107,12 @@ pub(crate) fn resolve_and_fanin(
 fn explicit<B>(
     inputs: &DepInputs<'_>,
     map: &TensorMap,
-    emit: &mut impl FnMut(Edge) -> ControlFlow<B>,
+    emit: &mut impl FnMut(Packed) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
     for &pred in inputs.deps {
         if map.is_live(pred) {
             let (flags, kinds) = (EdgeFlags::WAIT, EdgeKinds::EXPLICIT);
-            emit(Edge { pred, flags, kinds, pred_arg: None, succ_arg: None })?;
+            emit(Packed::of(Edge { pred, flags, kinds, pred_arg: None, succ_arg: None }))?;
         }
     }
     ControlFlow::Continue(())

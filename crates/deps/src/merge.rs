@@ -48,8 +48,15 @@ impl Packed {
     const PRED_ARG: u64 = 1 << 48;
     const SUCC_ARG: u64 = 1 << 49;
 
+    /// An edge whose lower half is in `bits`, from argument `succ_arg`.
     #[inline]
-    fn of(edge: Edge) -> Self {
+    pub(crate) fn between_args(pred: TaskId, bits: u64, succ_arg: u16) -> Self {
+        let args = u64::from(succ_arg) << 32 | Self::PRED_ARG | Self::SUCC_ARG;
+        Self { pred, bits: bits | args }
+    }
+
+    #[inline]
+    pub(crate) fn of(edge: Edge) -> Self {
         let arg = |arg: Option<u16>, at: u32, there: u64| match arg {
             Some(arg) => u64::from(arg) << at | there,
             None => 0,
@@ -101,8 +108,7 @@ impl EdgeMerger {
 
     /// Adds an edge, or its flags and kinds to the one that there is.
     #[inline]
-    pub(crate) fn add(&mut self, edge: Edge) {
-        let edge = Packed::of(edge);
+    pub(crate) fn add(&mut self, edge: Packed) {
         let bit = 1 << (edge.pred.to_bits() % 64);
         match self.few.get_mut(self.len) {
             Some(place) if self.seen & bit == 0 => {
@@ -222,7 +228,7 @@ mod tests {
                 let args = (!rng.one_in(2)).then_some((at as u16, u16::MAX - at as u16));
                 let (pred_arg, succ_arg) = args.unzip();
                 let edge = Edge { pred, flags, kinds, pred_arg, succ_arg };
-                merger.add(edge);
+                merger.add(Packed::of(edge));
                 let known = expected.entry(pred).or_insert(edge);
                 known.flags |= flags;
                 known.kinds |= kinds;

@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 
 use super::live::Liveness;
 use super::node::Hazards;
-use crate::{Access, Edge, EdgeFlags, EdgeKinds, TaskId};
+use crate::merge::Packed;
+use crate::{Access, EdgeFlags, EdgeKinds, TaskId};
 
 /// How an entry's access conflicts with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +25,9 @@ impl Mode {
 
     #[inline]
     fn from_bits(bits: u64) -> Self {
-        match bits % 4 {
-            0 => Mode::Read,
-            1 => Mode::Write,
-            2 => Mode::Commutative,
-            _ => Mode::Reduce,
-        }
+        // A look-up: as a `match` it becomes branches that follow no pattern.
+        const MODES: [Mode; 4] = [Mode::Read, Mode::Write, Mode::Commutative, Mode::Reduce];
+        MODES[(bits % 4) as usize]
     }
 
     #[inline]
@@ -96,15 +94,11 @@ impl Entry {
 
     /// The edge to this entry from argument `succ_arg` of the present task; `hazards` says why, by mode.
     #[inline]
-    pub(crate) fn edge(self, succ_arg: u16, hazards: Hazards) -> Edge {
-        Edge {
-            pred: self.task,
-            flags: EdgeFlags::from_bits(self.bits as u8),
-            kinds: hazards.after(self.mode())
-                | EdgeKinds::from_bits((self.bits >> Self::KINDS_AT) as u8),
-            pred_arg: Some((self.bits >> Self::ARG_AT) as u16),
-            succ_arg: Some(succ_arg),
-        }
+    pub(crate) fn edge(self, succ_arg: u16, hazards: Hazards) -> Packed {
+        // Flags, kinds and the argument lie where a packed edge has them.
+        let own = self.bits & ((1 << Self::MODE_AT) - 1);
+        let kinds = u64::from(hazards.after(self.mode()).bits()) << Self::KINDS_AT;
+        Packed::between_args(self.task, own | kinds, succ_arg)
     }
 
     /// Whether the task belongs to a manual scope: it has waited for nothing that was here.

@@ -22,6 +22,7 @@ use self::node::{CREATED, Hazards, LINKED, Node, WIDE, WRITTEN};
 use self::nodes::Cold;
 pub(crate) use self::nodes::Place;
 use self::table::Table;
+use crate::merge::Packed;
 use crate::{
     Access, BufferId, Edge, EdgeFlags, EdgeKinds, OverlapStats, SubmitError, SubmitOptions, TaskId,
 };
@@ -189,7 +190,7 @@ impl TensorMap {
         Place { node, buffer }: Place,
         position: usize,
         access: Access,
-        emit: &mut impl FnMut(Edge) -> ControlFlow<B>,
+        emit: &mut impl FnMut(Packed) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         let succ_arg = Some(position as u16);
         if node != Place::NOWHERE && access != Access::NoDep {
@@ -208,7 +209,7 @@ impl TensorMap {
             // Another fresh output is not a use of what was created before.
             Creator::Task(pred, arg) if access != Access::Output && self.live.is_live(pred) => {
                 let (flags, kinds) = (EdgeFlags::RETAIN, EdgeKinds::CREATOR);
-                emit(Edge { pred, flags, kinds, pred_arg: Some(arg), succ_arg })
+                emit(Packed::of(Edge { pred, flags, kinds, pred_arg: Some(arg), succ_arg }))
             }
             _ => ControlFlow::Continue(()),
         }
@@ -220,7 +221,7 @@ impl TensorMap {
         &mut self,
         node: u32,
         seeker: Seeker,
-        emit: &mut impl FnMut(Edge) -> ControlFlow<B>,
+        emit: &mut impl FnMut(Packed) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         if self.nodes[node as usize].flags & WIDE != 0 {
             self.search(node);
@@ -249,7 +250,7 @@ impl TensorMap {
         node: &Node,
         mode: Mode,
         seeker: Seeker,
-        emit: &mut impl FnMut(Edge) -> ControlFlow<B>,
+        emit: &mut impl FnMut(Packed) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         let (entries, all) = node.waits(mode);
         for entry in entries {
@@ -268,7 +269,7 @@ impl TensorMap {
         &self,
         node: &Node,
         seeker: Seeker,
-        emit: &mut impl FnMut(Edge) -> ControlFlow<B>,
+        emit: &mut impl FnMut(Packed) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         node.more_waits(seeker.mode, &self.chunks, |entry| match self.live.is_live(entry.task) {
             true => emit(entry.edge(seeker.arg, seeker.hazards)),

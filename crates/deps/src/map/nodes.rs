@@ -56,7 +56,8 @@ impl TensorMap {
     }
 
     /// Checks one argument and finds its node. After an error nothing has changed since the resolving began.
-    #[inline]
+    // Always: a call with its result in memory costs as much as the look-up.
+    #[inline(always)]
     pub(crate) fn resolve_next(
         &mut self,
         position: usize,

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use syncline_deps::{SubmitOptions, Submitter, TaskId};
 
 use super::failure::Record;
-use super::fanout::EdgeNodes;
-use super::prefetch::prefetch;
+use super::fanout::{EdgeNodes, NEAR, Pushed};
+use super::prefetch::{prefetch, prefetch_all};
 use super::slot::Slot;
 use super::sync::Mutex;
 
@@ -68,10 +68,12 @@ impl Level {
 #[repr(align(64))]
 struct Entry {
     id: Option<TaskId>,
-    /// Nodes of this task's fan-out list, plus one: the latest, from which the others follow, and the first.
+    /// Nodes of this task's fan-out list, plus one: the latest, from which the others follow, and the first; zero where
+    /// all successors are in place.
     latest_node: u32,
     first_node: u32,
-    nodes: u32,
+    /// Successors in its fan-out list.
+    edges: u32,
     accesses: u32,
     /// The numbers of the buffers that the task holds.
     buffers: [u32; BUFFERS],
@@ -80,6 +82,9 @@ struct Entry {
 
 /// Views that discovery remembers although no unfinished task uses them, in a large ring: some ten megabytes.
 const VIEWS_KEPT: usize = 1 << 14;
+
+/// Submissions between fetching a free slot and using it.
+const FETCH_AHEAD: usize = 4;
 
 /// Buffers of a task that are noted in place.
 const BUFFERS: usize = 6;
@@ -158,21 +163,24 @@ impl Book {
         ring: &Ring,
         task: TaskId,
         accesses: u32,
-        buffers: impl ExactSizeIterator<Item = u32>,
+        buffers: &[u32],
         blocks: u32,
         origin_of: impl Fn(TaskId) -> Option<TaskId>,
     ) -> bool {
         let number = self.free.pop().expect("checked: there is a free slot");
+        self.prefetch_free(ring);
         let slot = &ring.slots[number as usize];
         slot.prepare(self.preds.len() as u32, blocks);
         self.index.insert(task, number, &self.entries);
         let entry = &mut self.entries[number as usize];
-        (entry.id, entry.nodes, entry.accesses) = (Some(task), 0, accesses);
+        (entry.id, entry.edges, entry.accesses) = (Some(task), 0, accesses);
+        entry.first_node = 0;
         entry.buffer_count = buffers.len() as u32;
-        if buffers.len() <= BUFFERS {
-            entry.buffers.iter_mut().zip(buffers).for_each(|(place, buffer)| *place = buffer);
-        } else {
-            self.many_buffers.insert(number, buffers.collect());
+        match entry.buffers.get_mut(..buffers.len()) {
+            Some(places) => {
+                places.iter_mut().zip(buffers).for_each(|(place, &buffer)| *place = buffer)
+            }
+            None => _ = self.many_buffers.insert(number, buffers.to_vec()),
         }
         self.tasks.add(1);
         self.accesses.add(accesses as usize);
@@ -190,25 +198,44 @@ impl Book {
         settled as usize == self.preds.len() + 1 || slot.count_down(settled)
     }
 
+    /// Fetches a slot that is used a few submissions later: in a large ring it has gone from this processor's caches.
+    #[inline]
+    fn prefetch_free(&self, ring: &Ring) {
+        if let Some(at) = self.free.len().checked_sub(FETCH_AHEAD) {
+            let slot = self.free[at] as usize;
+            prefetch_all(&ring.slots[slot]);
+            prefetch_all(&self.entries[slot]);
+        }
+    }
+
     /// Puts the task in slot `successor` on the list of `pred`, unless that has finished.
     #[inline]
     fn tie(&mut self, ring: &Ring, pred: TaskId, successor: u32) -> bool {
         let Some(number) = self.find(pred) else { return false };
         let node = self.free_node - 1;
-        let next = ring.nodes.next(node);
-        if !ring.slots[number as usize].fanout.push(&ring.nodes, node, successor) {
-            // It may have been written before the list was found closed.
-            ring.nodes.link(node, next);
-            return false;
-        }
-        self.free_node = next;
-        self.edges.add(1);
         let entry = &mut self.entries[number as usize];
-        entry.latest_node = node + 1;
-        if entry.nodes == 0 {
-            entry.first_node = node + 1;
+        // The list of free nodes is looked at only where a node is taken: its lines are the finishers' to read.
+        let next = if entry.edges < NEAR as u32 { 0 } else { ring.nodes.next(node) };
+        match ring.slots[number as usize].fanout.push(&ring.nodes, node, successor) {
+            Pushed::InPlace => {}
+            Pushed::InNode => {
+                self.free_node = next;
+                ring.nodes.prefetch(next);
+                entry.latest_node = node + 1;
+                if entry.first_node == 0 {
+                    entry.first_node = node + 1;
+                }
+            }
+            Pushed::TooLate => {
+                // It may have been written before the list was found closed.
+                if entry.edges >= NEAR as u32 {
+                    ring.nodes.link(node, next);
+                }
+                return false;
+            }
         }
-        entry.nodes += 1;
+        entry.edges += 1;
+        self.edges.add(1);
         true
     }
 
@@ -232,11 +259,11 @@ impl Book {
             }
         }
         self.index.remove(task, slot);
-        if entry.nodes > 0 {
+        if entry.first_node > 0 {
             ring.nodes.link(entry.first_node - 1, self.free_node);
             self.free_node = entry.latest_node;
-            self.edges.now -= entry.nodes as usize;
         }
+        self.edges.now -= entry.edges as usize;
         if forget {
             self.submitter.retire(task);
         }
@@ -308,7 +335,7 @@ mod tests {
         let slot = book.next_slot();
         book.preds.clear();
         book.preds.extend_from_slice(preds);
-        let ready = book.enter(ring, task, 0, [].into_iter(), 1, |_| None);
+        let ready = book.enter(ring, task, 0, &[], 1, |_| None);
         (task, slot, ready)
     }
 

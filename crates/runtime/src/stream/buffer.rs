@@ -9,7 +9,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use syncline_deps::{Access, Arg, BufferId, TaskId, View};
+use syncline_deps::{Access, BufferId, TaskId, View};
 use syncline_device::Element;
 
 use super::StreamError;
@@ -146,7 +146,7 @@ impl Shared {
         let mut spec = TaskSpec::reused(name.into());
         spec.host = true;
         spec.stream = buffer.stream_id();
-        spec.args.push(Arg::new(access, buffer.id(), all));
+        spec.args.push(access, buffer.id(), &all);
         spec.places.push(Place { buffer: buffer.index(), base: std::ptr::null_mut() });
         let thread = thread::current().id();
         let (task, slot) = self.submit_host(spec)?;

@@ -124,8 +124,7 @@ impl<'a> TaskContext<'a> {
         place.set_traits(unsafe { place.work_mut() }.fill(task, &mut spec, None));
         nested.child_entered();
         // The parent holds all buffers, and those that children make are kept with their ring.
-        let none = [].into_iter();
-        if book.enter(&nested.ring, task, accesses, none, blocks, |pred| nested.origin_of(pred)) {
+        if book.enter(&nested.ring, task, accesses, &[], blocks, |pred| nested.origin_of(pred)) {
             nested.enqueue(slot, &self.shared.nested);
         }
         drop(book);

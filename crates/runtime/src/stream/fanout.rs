@@ -3,23 +3,46 @@
 //! A list that the holder of the submit lock pushes to and that the finisher closes, once. `README.md` beside this
 //! file walks through the protocol; `model.rs` explores it.
 
+use super::prefetch::prefetch_all;
 use super::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// The list is closed: the task has finished.
 const CLOSED: u32 = u32::MAX;
 /// Somebody outside sleeps until this task has finished.
 const WAITED: u32 = 1 << 31;
-/// The node number plus one; zero for the empty list.
-const NODE: u32 = WAITED - 1;
+/// One more successor in place.
+const NEAR_ONE: u32 = 1 << 28;
+/// How many successors are in place: never all ones, so that no open list looks closed.
+const NEAR_BITS: u32 = WAITED - NEAR_ONE;
+/// The number of the latest node plus one; zero where there is none.
+const NODE: u32 = NEAR_ONE - 1;
 
-/// The head of one task's list of successors.
+/// Successors that are kept in place, beside the head, in the cache line that the finisher needs anyway.
+pub(crate) const NEAR: usize = 4;
+
+/// One task's list of successors: the first few in place, the rest in nodes.
 #[derive(Debug)]
-pub(crate) struct Fanout(AtomicU32);
+pub(crate) struct Fanout {
+    head: AtomicU32,
+    near: [AtomicU32; NEAR],
+}
+
+/// What [`Fanout::push`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    /// The successor is in place; the node was not needed.
+    InPlace,
+    /// The successor is in the node.
+    InNode,
+    /// The task has finished; the node may have been written.
+    TooLate,
+}
 
 /// What [`Fanout::close`] found.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Closed {
-    first: u32,
+pub(crate) struct Closed<'a> {
+    near: &'a [AtomicU32],
+    node: u32,
     /// Whether somebody sleeps until this task has finished.
     pub(crate) waited: bool,
 }
@@ -27,38 +50,48 @@ pub(crate) struct Closed {
 impl Fanout {
     /// A list that is closed: nothing is there to wait for.
     pub(crate) fn new_closed() -> Self {
-        Self(AtomicU32::new(CLOSED))
+        Self { head: AtomicU32::new(CLOSED), near: std::array::from_fn(|_| AtomicU32::new(0)) }
     }
 
     /// Empties and opens the list. Only the holder of the submit lock, for a slot that it has just taken.
     #[inline]
     pub(crate) fn open(&self) {
         // Relaxed: the slot's number reaches other threads through a push or a ready queue, both of which release.
-        self.0.store(0, Ordering::Relaxed);
+        self.head.store(0, Ordering::Relaxed);
     }
 
-    /// Adds `successor` under `node`, unless the task has finished. Only the holder of the submit lock.
+    /// Adds `successor`, under `node` where there is no place nearer, unless the task has finished. Only the holder of
+    /// the submit lock.
     #[inline]
-    pub(crate) fn push(&self, nodes: &EdgeNodes, node: u32, successor: u32) -> bool {
+    pub(crate) fn push(&self, nodes: &EdgeNodes, node: u32, successor: u32) -> Pushed {
         // Acquire: where the list is closed, what the finished task wrote is visible to the successor.
-        let mut head = self.0.load(Ordering::Acquire);
+        let mut head = self.head.load(Ordering::Acquire);
         while head != CLOSED {
-            nodes.set(node, successor, head & NODE);
-            let new = (node + 1) | (head & WAITED);
-            // Release: the finisher that takes the list sees the node. Acquire on failure as above.
-            match self.0.compare_exchange_weak(head, new, Ordering::Release, Ordering::Acquire) {
-                Ok(_) => return true,
+            let (new, pushed) = match self.near.get(near_count(head)) {
+                Some(place) => {
+                    // Relaxed: a finisher looks at this place only if it gets the head below.
+                    place.store(successor, Ordering::Relaxed);
+                    (head + NEAR_ONE, Pushed::InPlace)
+                }
+                None => {
+                    nodes.set(node, successor, head & NODE);
+                    ((node + 1) | (head & !NODE), Pushed::InNode)
+                }
+            };
+            // Release: the finisher that takes the list sees the place or the node. Acquire on failure as above.
+            match self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Acquire) {
+                Ok(_) => return pushed,
                 Err(now) => head = now,
             }
         }
-        false
+        Pushed::TooLate
     }
 
     /// Asks for a wake-up when the task finishes; `false` where it has. Only the holder of the submit lock.
     pub(crate) fn ask(&self) -> bool {
-        let mut head = self.0.load(Ordering::Acquire);
+        let mut head = self.head.load(Ordering::Acquire);
         while head != CLOSED {
-            match self.0.compare_exchange_weak(
+            match self.head.compare_exchange_weak(
                 head,
                 head | WAITED,
                 Ordering::Relaxed,
@@ -71,35 +104,49 @@ impl Fanout {
         false
     }
 
-    /// Takes the list and refuses what comes later. The finisher only, once.
+    /// Takes the list and refuses what comes later. The finisher only, once, and what it gets is to be read before the
+    /// slot is given back.
     #[inline]
-    pub(crate) fn close(&self) -> Closed {
+    pub(crate) fn close(&self) -> Closed<'_> {
         // Acquire pairs with the push's release; Release shows the task's results to whoever finds the list closed.
-        let head = self.0.swap(CLOSED, Ordering::AcqRel);
+        let head = self.head.swap(CLOSED, Ordering::AcqRel);
         debug_assert_ne!(head, CLOSED, "a task finishes once");
-        Closed { first: head & NODE, waited: head & WAITED != 0 }
+        self.found(head)
     }
 
     /// The list as it stands. Only the holder of the submit lock, for a task that cannot finish meanwhile.
-    pub(crate) fn peek(&self) -> Closed {
-        match self.0.load(Ordering::Acquire) {
-            CLOSED => Closed { first: 0, waited: false },
-            head => Closed { first: head & NODE, waited: head & WAITED != 0 },
+    pub(crate) fn peek(&self) -> Closed<'_> {
+        match self.head.load(Ordering::Acquire) {
+            CLOSED => Closed { near: &[], node: 0, waited: false },
+            head => self.found(head),
         }
+    }
+
+    #[inline]
+    fn found(&self, head: u32) -> Closed<'_> {
+        let near = &self.near[..near_count(head).min(NEAR)];
+        Closed { near, node: head & NODE, waited: head & WAITED != 0 }
     }
 }
 
-impl Closed {
-    /// The successors, the latest first.
+#[inline]
+fn near_count(head: u32) -> usize {
+    ((head & NEAR_BITS) / NEAR_ONE) as usize
+}
+
+impl<'a> Closed<'a> {
+    /// The successors: those in place in the order in which they came, then the others, the latest first.
     #[inline]
-    pub(crate) fn successors(self, nodes: &EdgeNodes) -> impl Iterator<Item = u32> + '_ {
-        let mut next = self.first;
-        std::iter::from_fn(move || {
+    pub(crate) fn successors(self, nodes: &'a EdgeNodes) -> impl Iterator<Item = u32> + 'a {
+        let mut next = self.node;
+        let rest = std::iter::from_fn(move || {
             let node = next.checked_sub(1)?;
             let (successor, after) = nodes.get(node);
             next = after;
             Some(successor)
-        })
+        });
+        // Relaxed: the head published them.
+        self.near.iter().map(|place| place.load(Ordering::Relaxed)).chain(rest)
     }
 }
 
@@ -131,6 +178,14 @@ impl EdgeNodes {
     #[inline]
     pub(crate) fn link(&self, node: u32, next: u32) {
         self.set(node, 0, next);
+    }
+
+    /// Fetches the node whose number plus one is `next`: a finisher has read its line, and it is written soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, next: u32) {
+        if let Some(node) = next.checked_sub(1).and_then(|node| self.0.get(node as usize)) {
+            prefetch_all(node);
+        }
     }
 
     /// The number plus one of the node after `node`.

@@ -1,10 +1,11 @@
 //! All interleavings of the fan-out protocol and of the queue of slot numbers, by `loom`.
 
-use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::atomic::{AtomicU32, Ordering, fence};
+use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 use super::book::{Book, Ring};
+use super::fanout::NEAR;
 use super::index_ring::IndexRing;
 use syncline_deps::TaskId;
 
@@ -22,7 +23,7 @@ fn enter(book: &mut Book, ring: &Ring, preds: &[TaskId]) -> (TaskId, u32, bool) 
     let slot = book.next_slot();
     book.preds.clear();
     book.preds.extend_from_slice(preds);
-    let ready = book.enter(ring, task, 0, [].into_iter(), 1, |_| None);
+    let ready = book.enter(ring, task, 0, &[], 1, |_| None);
     (task, slot, ready)
 }
 
@@ -51,6 +52,75 @@ fn a_successor_becomes_ready_once_whether_tied_before_or_after_its_predecessors_
         let (third, third_slot, _) = enter(&mut book, &ring, &[]);
         let (fourth, _, _) = enter(&mut book, &ring, &[third]);
         assert!(book.find(fourth).is_some() && book.find(third) == Some(third_slot));
+    });
+}
+
+#[test]
+fn a_successor_for_whom_there_is_no_place_near_is_told_once_too() {
+    loom::model(|| {
+        let tasks = NEAR + 3;
+        let ring = Arc::new(Ring::new(tasks, 1));
+        let mut book = Book::new(0, tasks, &ring, 1 + tasks);
+        let (first, slot, _) = enter(&mut book, &ring, &[]);
+        // All places but one are taken; one successor gets the last, the other a node, if they come in time.
+        for _ in 1..NEAR {
+            enter(&mut book, &ring, &[first]);
+        }
+        let ready = Arc::new(AtomicU32::new(0));
+        let finisher = {
+            let (ring, ready) = (ring.clone(), ready.clone());
+            thread::spawn(move || finish(&ring, slot, &ready))
+        };
+        let at_once = [(); 2].map(|()| u32::from(enter(&mut book, &ring, &[first]).2));
+        finisher.join().expect("no panic");
+        let told = ready.load(Ordering::Relaxed) + at_once[0] + at_once[1];
+        assert_eq!(told, NEAR as u32 + 1);
+        book.take_back(&ring, slot, true, |_| ());
+        assert_eq!(book.edges().now, 0);
+    });
+}
+
+#[test]
+fn a_submission_is_seen_by_who_falls_asleep_or_sees_the_sleeper() {
+    loom::model(|| {
+        let queue = Arc::new(IndexRing::new(2));
+        let idle = Arc::new(AtomicU32::new(0));
+        let submit_lock = Arc::new(Mutex::new(()));
+        let sleeper = {
+            let (queue, idle, submit_lock) = (queue.clone(), idle.clone(), submit_lock.clone());
+            thread::spawn(move || {
+                idle.fetch_add(1, Ordering::SeqCst);
+                drop(submit_lock.lock().expect("no panic"));
+                queue.len() > 0
+            })
+        };
+        let guard = submit_lock.lock().expect("no panic");
+        queue.push_guarded(1);
+        let wakes = idle.load(Ordering::Relaxed) != 0;
+        drop(guard);
+        let stays_awake = sleeper.join().expect("no panic");
+        assert!(wakes || stays_awake, "the task is left lying");
+    });
+}
+
+#[test]
+fn a_submission_is_seen_by_who_stops_searching_or_sees_that_nobody_searches() {
+    loom::model(|| {
+        let queue = Arc::new(IndexRing::new(2));
+        let searching = Arc::new(AtomicU32::new(1));
+        let searcher = {
+            let (queue, searching) = (queue.clone(), searching.clone());
+            thread::spawn(move || {
+                searching.fetch_sub(1, Ordering::SeqCst);
+                fence(Ordering::SeqCst);
+                queue.len() > 0
+            })
+        };
+        queue.push_guarded(1);
+        fence(Ordering::SeqCst);
+        let wakes = searching.load(Ordering::SeqCst) == 0;
+        let finds = searcher.join().expect("no panic");
+        assert!(wakes || finds, "the task is left to nobody");
     });
 }
 

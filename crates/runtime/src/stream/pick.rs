@@ -4,16 +4,22 @@
 //! submitted lately, the shared queue, tasks inside tasks, and last the queues of others. Every so often it looks at
 //! the others first, so that nothing starves.
 
+use std::time::Duration;
+
 use super::prefetch::prefetch;
 use super::ready::Pick;
 use super::shared::{Job, Shared};
+use super::worker::pause;
 
 /// How often a lane looks at the queues of others before its own.
 const LOOK_AROUND: u32 = 32;
 /// Tasks that a lane takes from the submitter at once.
 const BATCH: usize = 32;
 /// Fewer submitted tasks than this are not worth the cache lines that come over with them, while there may soon be more.
-pub(crate) const FEW: usize = 32;
+const FEW: usize = 32;
+
+/// How long a thread without work looks whether another comes to its only ready task itself: a few empty tasks.
+const SETTLE: Duration = Duration::from_nanos(150);
 
 /// What a thread remembers from one pick to the next.
 #[derive(Debug, Default)]
@@ -45,7 +51,7 @@ impl Shared {
         if let Some(slot) = own.pop() {
             return Some(Job::Root(Pick { slot, block: 0 }));
         }
-        self.pick_inbox(lane, picker).or_else(|| self.pick_rest(lane, picker))
+        self.pick_inbox(lane, picker).or_else(|| self.pick_rest(lane, picker, SETTLE))
     }
 
     /// A share of what was submitted lately: one to run, the others to the lane's own queue.
@@ -73,14 +79,14 @@ impl Shared {
     }
 
     /// The shared queue, the tasks inside tasks, and the queues of other lanes; last, what has a low priority.
-    fn pick_rest(&self, lane: usize, picker: &mut Picker) -> Option<Job> {
+    fn pick_rest(&self, lane: usize, picker: &mut Picker, settle: Duration) -> Option<Job> {
         if let Some(pick) = self.queue.pop(0) {
             return Some(self.picked(pick));
         }
         if let Some((nested, pick)) = self.nested.pick() {
             return Some(Job::Nested(nested, pick));
         }
-        if let Some(slot) = self.steal(lane, picker) {
+        if let Some(slot) = self.steal(lane, picker, settle) {
             return Some(Job::Root(Pick { slot, block: 0 }));
         }
         self.queue.pop(i32::MIN).map(|pick| self.picked(pick))
@@ -90,8 +96,8 @@ impl Shared {
     ///
     /// Where it is the only one, its lane runs it next, with everything about it in that processor's cache; a chain of
     /// tasks would wander to and fro with every link. So it is left alone, until it turns out that the lane is busy
-    /// with another task: nothing has been taken from its queue since the last time it was seen.
-    fn steal(&self, lane: usize, picker: &mut Picker) -> Option<u32> {
+    /// with another task: nothing has been taken from its queue since the last time it was seen, or within `settle`.
+    fn steal(&self, lane: usize, picker: &mut Picker, settle: Duration) -> Option<u32> {
         picker.seen.resize(self.lanes.len(), None);
         for other in (lane + 1..self.lanes.len()).chain(0..lane) {
             let queue = &self.lanes[other].ready;
@@ -99,7 +105,8 @@ impl Shared {
                 0 => continue,
                 1 => {
                     let seen = Some(queue.taken());
-                    if std::mem::replace(&mut picker.seen[other], seen) != seen {
+                    let known = std::mem::replace(&mut picker.seen[other], seen) == seen;
+                    if !known && (settle.is_zero() || !self.is_stuck(other, settle)) {
                         continue;
                     }
                 }
@@ -110,6 +117,14 @@ impl Shared {
             }
         }
         None
+    }
+
+    /// Whether nothing is taken from the queue of a lane for a moment.
+    fn is_stuck(&self, lane: usize, settle: Duration) -> bool {
+        let queue = &self.lanes[lane].ready;
+        let before = queue.taken();
+        pause(settle);
+        queue.taken() == before
     }
 
     /// Keeps a lane that always has work of its own from starving the rest.
@@ -123,7 +138,7 @@ impl Shared {
         if let Some(slot) = self.inbox.pop() {
             return Some(Job::Root(Pick { slot, block: 0 }));
         }
-        self.pick_rest(lane, picker)
+        self.pick_rest(lane, picker, Duration::ZERO)
     }
 
     /// A gang that has begun to form calls the threads that it needs.

@@ -200,7 +200,8 @@ impl Shared {
             };
             return Some(Record { origin, failure });
         }
-        let cause = match &work.scope {
+        let scope = if slot.traits().has(Traits::SCOPED) { work.scope.as_ref() } else { None };
+        let cause = match scope {
             None if !self.dropping.load(Ordering::Relaxed) => return None,
             None => Cause::Dropped,
             Some(scope) => scope.reason_to_skip()?,
@@ -253,7 +254,8 @@ impl Shared {
                 }
                 self.sleep.room_made();
             }
-            Via::Submit => self.sleep.work_arrived(),
+            Via::Submit if self.sleep.anybody_idle() => self.sleep.work_arrived_guarded(),
+            Via::Submit => {}
         }
         if closed.waited {
             self.sleep.alarm();

@@ -22,6 +22,7 @@ use super::stats::Counters;
 pub(crate) use super::sync::lock;
 use super::sync::thread::{self, ThreadId};
 use super::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
+use super::task::TaskSpec;
 use super::work::Traits;
 use super::{StreamError, StreamOptions};
 
@@ -67,10 +68,14 @@ pub(crate) struct RootState {
     /// Threads outside that sleep until one task has ended or a buffer is theirs, and have set no time for it.
     waiting: Vec<Guard>,
     pub(crate) capture: Option<Capture>,
-    /// Submissions so far, to look at what has finished now and then.
+    /// Attempts to submit so far, to look at what has finished now and then.
     pub(crate) turn: u64,
+    /// As [`Shared::submitted`], which others look at: reading it back would fetch its line from them.
+    pub(crate) submitted: u64,
     /// Scratch: buffers that went with the task that is taken back.
     gone: Vec<BufferId>,
+    /// Scratch: buffers that the task being submitted holds.
+    pub(crate) held: Vec<u32>,
 }
 
 /// A thread outside, and the task that stands for the buffer that it has open, or waits for.
@@ -115,7 +120,9 @@ impl Shared {
             waiting: Vec::new(),
             capture: None,
             turn: 0,
+            submitted: 0,
             gone: Vec::new(),
+            held: Vec::new(),
         };
         let lane = |_| Lane {
             ready: IndexRing::new(options.ring_tasks),
@@ -208,7 +215,7 @@ impl Shared {
     #[inline]
     fn enqueue_plain(&self, slot: u32, via: Via) {
         match via {
-            Via::Submit => self.inbox.push(slot),
+            Via::Submit => self.inbox.push_guarded(slot),
             Via::Lane(lane) => self.lanes[lane].ready.push(slot),
         }
     }
@@ -257,6 +264,28 @@ impl Shared {
             || self.lanes.iter().any(|lane| lane.ready.len() > 0)
     }
 
+    /// Whether all that could be run now is what was submitted lately.
+    pub(crate) fn has_only_submitted(&self) -> bool {
+        self.inbox.len() > 0
+            && self.queue.len() == 0
+            && self.nested.ready() == 0
+            && self.lanes.iter().all(|lane| lane.ready.len() == 0)
+    }
+
+    /// Of the lanes but `lane`: the most tasks in one's queue, and a number that changes when one of them takes some.
+    #[cfg(not(shuttle))]
+    pub(crate) fn ready_elsewhere(&self, lane: usize) -> (usize, u64) {
+        let others = self.lanes.iter().enumerate().filter(|(other, _)| *other != lane);
+        others.fold((0, 0), |(most, taken), (_, other)| {
+            (most.max(other.ready.len()), taken + other.ready.taken())
+        })
+    }
+
+    /// The number of the lane for a thread outside that helps.
+    pub(crate) fn helper(&self) -> usize {
+        self.lanes.len() - 1
+    }
+
     /// Tasks that are ready, about.
     pub(crate) fn ready_count(&self) -> usize {
         let lanes: usize = self.lanes.iter().map(|lane| lane.ready.len()).sum();
@@ -276,7 +305,7 @@ impl Shared {
             Err(std::sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(std::sync::TryLockError::WouldBlock) => return None,
         };
-        Some((self.lanes.len() - 1, guard))
+        Some((self.helper(), guard))
     }
 
     /// Whether a task of `scope` waits for a host guard of this thread.
@@ -313,6 +342,18 @@ impl Shared {
 }
 
 impl RootState {
+    /// Holds the buffers of a task, in `held` for the books. Arguments in a row that share a buffer hold it once.
+    #[inline]
+    pub(crate) fn hold_buffers(&mut self, spec: &TaskSpec) {
+        self.held.clear();
+        for place in &spec.places {
+            if self.held.last() != Some(&place.buffer) {
+                self.held.push(place.buffer);
+                self.heap.hold(place.buffer);
+            }
+        }
+    }
+
     /// Discovery forgets a buffer that has gone.
     pub(crate) fn release(&mut self, buffer: BufferId) {
         let released = self.book.submitter.release_buffer(buffer);

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 
-use super::sync::{AtomicU32, Condvar, Mutex, MutexGuard, Ordering, lock};
+use super::sync::{AtomicU32, Condvar, Mutex, MutexGuard, Ordering, fence, lock};
 
 /// Where the threads of a stream sleep.
 #[derive(Debug, Default)]
@@ -76,7 +76,11 @@ impl Sleep {
 
     /// A thread stops looking for work; whether it was the last one that did.
     pub(crate) fn stop_searching(&self) -> bool {
-        self.searching.fetch_sub(1, Ordering::SeqCst) == 1
+        let last = self.searching.fetch_sub(1, Ordering::SeqCst) == 1;
+        // With the one in `work_arrived_guarded`: either this thread's next look finds the work, or whoever brought it
+        // finds that nobody searches.
+        fence(Ordering::SeqCst);
+        last
     }
 
     /// There is new work: wakes one sleeper, unless somebody is looking for work already.
@@ -89,6 +93,23 @@ impl Sleep {
         {
             self.wake(1);
         }
+    }
+
+    /// Whether anybody sleeps who takes work. To be asked by the holder of the submit lock, about work that it has made
+    /// available under it: sleepers announce themselves, take that lock, and look. Who took it before is seen here, who
+    /// takes it later sees the work.
+    #[inline]
+    pub(crate) fn anybody_idle(&self) -> bool {
+        self.sleepers.idle.load(Ordering::Relaxed) != 0
+    }
+
+    /// As [`Sleep::work_arrived`], for work that was made available under the submit lock, after
+    /// [`Sleep::anybody_idle`].
+    #[cold]
+    pub(crate) fn work_arrived_guarded(&self) {
+        // A searcher that was seen here has not looked for the last time yet, and then sees the work.
+        fence(Ordering::SeqCst);
+        self.work_arrived();
     }
 
     /// Wakes up to `count` sleepers, whoever is looking for work.

@@ -26,12 +26,13 @@ const GIVEN_UP: u32 = 2;
 /// One place of the task ring.
 ///
 /// What a task goes from one processor to another with lies in the first two cache lines, which are fetched as a pair:
-/// the counters, the name and the body. The arguments follow; only a body that looks at them moves those lines.
+/// the counters, the first successors, the name and the body. The arguments follow; only a body that looks at them moves
+/// those lines.
 #[repr(C, align(128))]
 pub(crate) struct Slot {
     /// Predecessors that have not finished, and one more while the task is being submitted.
     pending: AtomicU32,
-    /// Who waits for this task.
+    /// Who waits for this task: the first few are here, too.
     pub(crate) fanout: Fanout,
     /// Blocks that have not finished.
     pub(crate) blocks_left: AtomicU32,
@@ -43,7 +44,7 @@ pub(crate) struct Slot {
 }
 
 #[cfg(not(any(loom, shuttle)))]
-const _: () = assert!(size_of::<Slot>() == 3 * 128 && std::mem::offset_of!(Slot, work) == 24);
+const _: () = assert!(size_of::<Slot>() == 3 * 128 && std::mem::offset_of!(Slot, work) == 40);
 
 // SAFETY: the module's documentation says who may touch `work` when; all other members are `Sync`.
 unsafe impl Sync for Slot {}

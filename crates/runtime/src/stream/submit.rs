@@ -40,7 +40,8 @@ impl Shared {
         scope: Option<&Arc<ScopeState>>,
     ) -> Result<TaskHandle, StreamError> {
         self.refuse_inside_task("a task is submitted")?;
-        self.submit_entered(spec, scope).map(|entered| entered.handle)
+        let (entered, outputs) = self.submit_entered(spec, scope)?;
+        Ok(TaskHandle::new(self.stream_id, entered.task, outputs))
     }
 
     /// Submits a task that stands for a host access: its id and slot.
@@ -49,7 +50,7 @@ impl Shared {
         spec: Box<TaskSpec>,
     ) -> Result<(TaskId, u32), StreamError> {
         self.refuse_inside_task("a buffer is opened")?;
-        self.submit_entered(spec, None).map(|entered| (entered.handle.id(), entered.slot))
+        self.submit_entered(spec, None).map(|(entered, _)| (entered.task, entered.slot))
     }
 
     #[inline]
@@ -57,7 +58,7 @@ impl Shared {
         self: &Arc<Self>,
         mut spec: Box<TaskSpec>,
         scope: Option<&Arc<ScopeState>>,
-    ) -> Result<Entered, StreamError> {
+    ) -> Result<(Entered, Vec<StreamBuffer>), StreamError> {
         self.check(&spec)?;
         let need = self.need(&spec)?;
         let mut state = self.lock();
@@ -66,11 +67,12 @@ impl Shared {
         }
         let entered = self.enter(&mut state, &mut spec, scope)?;
         drop(state);
-        if entered.ready {
-            self.sleep.work_arrived();
+        if entered.wake {
+            self.sleep.work_arrived_guarded();
         }
+        let outputs = if spec.outputs > 0 { std::mem::take(&mut spec.made) } else { Vec::new() };
         spec.recycle();
-        Ok(entered)
+        Ok((entered, outputs))
     }
 
     /// What is wrong with a task whatever else is in the ring.
@@ -237,14 +239,11 @@ impl Shared {
         if self.failures_live.load(Ordering::Relaxed) >= FAILURES_KEPT {
             return Err(self.too_many_failures());
         }
-        let mut outputs = Vec::new();
         if spec.outputs > 0 {
-            outputs = self.allocate_outputs(state, spec)?;
+            self.allocate_outputs(state, spec)?;
         }
         let task = self.discover(state, spec, scope)?;
-        for place in &spec.places {
-            state.heap.hold(place.buffer);
-        }
+        state.hold_buffers(spec);
         let number = state.book.next_slot();
         let slot = &self.ring.slots[number as usize];
         if let Some(scope) = scope {
@@ -254,17 +253,18 @@ impl Shared {
         slot.set_traits(unsafe { slot.work_mut() }.fill(task, spec, scope));
         // Before the task can end, so that there are never more that ended than that were submitted. Release is
         // enough: who compares the two holds the submit lock, too.
-        self.submitted.store(self.submitted.load(Ordering::Relaxed) + 1, Ordering::Release);
+        state.submitted += 1;
+        self.submitted.store(state.submitted, Ordering::Release);
         let (blocks, accesses) = (spec.blocks, spec.args.len() as u32);
-        let buffers = spec.places.iter().map(|place| place.buffer);
-        let ready = state
-            .book
-            .enter(&self.ring, task, accesses, buffers, blocks, |pred| self.origin_of(pred));
+        let RootState { book, held, .. } = state;
+        let ready =
+            book.enter(&self.ring, task, accesses, held, blocks, |pred| self.origin_of(pred));
         if ready {
             self.enqueue(number, Via::Submit);
         }
-        let handle = TaskHandle::new(self.stream_id, task, outputs);
-        Ok(Entered { handle, slot: number, ready })
+        // Relaxed: the lock, which a sleeper takes before it looks for the last time, orders this (`sleep.rs`).
+        let wake = ready && self.sleep.anybody_idle();
+        Ok(Entered { task, slot: number, wake })
     }
 
     /// Finds the task's buffers, and what it depends on.
@@ -276,9 +276,21 @@ impl Shared {
         scope: Option<&Arc<ScopeState>>,
     ) -> Result<TaskId, StreamError> {
         let TaskSpec { args, places, deps, .. } = spec;
+        let (args, mut known) = (&**args, None);
         for (position, (arg, place)) in args.iter().zip(places).enumerate() {
+            // Mostly the same buffer as before.
+            match known {
+                Some((buffer, base)) if buffer == (place.buffer, arg.buffer) => {
+                    place.base = base;
+                    continue;
+                }
+                _ => {}
+            }
             match state.heap.get(place.buffer, arg.buffer) {
-                Some(entry) if !entry.inside => place.base = entry.base,
+                Some(entry) if !entry.inside => {
+                    place.base = entry.base;
+                    known = Some(((place.buffer, arg.buffer), entry.base));
+                }
                 _ => {
                     return Err(
                         SubmitError::UnknownBuffer { arg: position, buffer: arg.buffer }.into()
@@ -318,8 +330,8 @@ impl Shared {
         self: &Arc<Self>,
         state: &mut RootState,
         spec: &mut TaskSpec,
-    ) -> Result<Vec<StreamBuffer>, StreamError> {
-        let mut outputs = Vec::with_capacity(spec.outputs as usize);
+    ) -> Result<(), StreamError> {
+        spec.made.reserve_exact(spec.outputs as usize);
         for (arg, place) in spec.args.iter_mut().zip(&mut spec.places) {
             if place.buffer != FRESH {
                 continue;
@@ -329,10 +341,10 @@ impl Shared {
             let base = memory.base();
             arg.buffer = state.declare(bytes);
             place.buffer = state.heap.add(arg.buffer, bytes, base, memory);
-            // Where the submission fails after this, the handle is dropped and with it the buffer goes.
-            outputs.push(StreamBuffer::new(self.clone(), arg.buffer, place.buffer, bytes));
+            // Where the submission fails after this, the handle goes with the description, and with it the buffer.
+            spec.made.push(StreamBuffer::new(self.clone(), arg.buffer, place.buffer, bytes));
         }
-        Ok(outputs)
+        Ok(())
     }
 
     #[cold]
@@ -345,9 +357,10 @@ impl Shared {
 
 /// A task that has just been put into the ring.
 pub(crate) struct Entered {
-    pub(crate) handle: TaskHandle,
+    pub(crate) task: TaskId,
     pub(crate) slot: u32,
-    pub(crate) ready: bool,
+    /// It is ready, and somebody sleeps who could run it.
+    pub(crate) wake: bool,
 }
 
 /// What a task takes.

@@ -7,15 +7,15 @@
 pub(crate) use std::sync::atomic::Ordering;
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64};
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
 #[cfg(shuttle)]
 pub(crate) use shuttle::{
-    sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize},
+    sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, fence},
     sync::{Condvar, Mutex, MutexGuard},
     thread, thread_local,
 };
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64};
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 #[cfg(not(shuttle))]
 pub(crate) use std::{
     sync::atomic::{AtomicBool, AtomicI32, AtomicUsize},

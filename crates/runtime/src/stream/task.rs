@@ -2,6 +2,7 @@
 
 use std::borrow::{Borrow, Cow};
 use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
 
 use syncline_deps::{Access, Arg, BufferId, TaskId, View};
 use syncline_device::{Kernel, KernelArgs, KernelOutcome, Scalar};
@@ -37,7 +38,7 @@ pub struct Task {
 /// A task's description. What the task has to keep moves into its slot; the rest is used again for the next one.
 pub(crate) struct TaskSpec {
     pub(crate) name: Cow<'static, str>,
-    pub(crate) args: Vec<Arg>,
+    pub(crate) args: Args,
     pub(crate) places: Vec<Place>,
     pub(crate) deps: Vec<TaskId>,
     pub(crate) body: Body,
@@ -49,8 +50,57 @@ pub(crate) struct TaskSpec {
     /// The task stands for a host access: it is not run, but granted.
     pub(crate) host: bool,
     pub(crate) outputs: u32,
+    /// The buffers that were allocated for them.
+    pub(crate) made: Vec<StreamBuffer>,
     /// The stream that buffers and handles belong to, zero where there are none; `u64::MAX` where they disagree.
     pub(crate) stream: u64,
+}
+
+/// A description's arguments. Those of earlier tasks stay behind the end, to be written over: a view has room for more
+/// dimensions than most have, and only those that are there need to move.
+pub(crate) struct Args {
+    items: Vec<Arg>,
+    len: usize,
+}
+
+impl Args {
+    const fn new() -> Self {
+        Self { items: Vec::new(), len: 0 }
+    }
+
+    /// Adds an argument.
+    #[inline]
+    pub(crate) fn push(&mut self, access: Access, buffer: BufferId, view: &View) {
+        match self.items.get_mut(self.len) {
+            Some(item) => {
+                (item.access, item.buffer) = (access, buffer);
+                item.view.assign(view);
+            }
+            None => self.items.push(Arg::new(access, buffer, *view)),
+        }
+        self.len += 1;
+    }
+
+    #[inline]
+    fn clear(&mut self) {
+        self.len = 0;
+    }
+}
+
+impl Deref for Args {
+    type Target = [Arg];
+
+    #[inline]
+    fn deref(&self) -> &[Arg] {
+        &self.items[..self.len]
+    }
+}
+
+impl DerefMut for Args {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [Arg] {
+        &mut self.items[..self.len]
+    }
 }
 
 /// Where an argument's buffer is: its number in the buffer table and, once submitted, its first byte.
@@ -79,7 +129,7 @@ impl TaskSpec {
     pub(crate) const fn empty() -> Self {
         Self {
             name: Cow::Borrowed(""),
-            args: Vec::new(),
+            args: Args::new(),
             places: Vec::new(),
             deps: Vec::new(),
             body: Body::Empty,
@@ -89,6 +139,7 @@ impl TaskSpec {
             exclusive: false,
             host: false,
             outputs: 0,
+            made: Vec::new(),
             stream: 0,
         }
     }
@@ -161,7 +212,7 @@ impl Task {
     #[inline]
     pub fn output(mut self, view: impl Borrow<View>) -> Self {
         self.spec.outputs += 1;
-        self.spec.args.push(Arg::new(Access::Output, BufferId::default(), *view.borrow()));
+        self.spec.args.push(Access::Output, BufferId::default(), view.borrow());
         self.spec.places.push(Place { buffer: FRESH, base: std::ptr::null_mut() });
         self
     }
@@ -173,7 +224,7 @@ impl Task {
         let access = if access == Access::Output { Access::OutputExisting } else { access };
         self.spec.exclusive |= access.is_grouped();
         self.spec.belongs_to(buffer.stream_id());
-        self.spec.args.push(Arg::new(access, buffer.id(), *view.borrow()));
+        self.spec.args.push(access, buffer.id(), view.borrow());
         self.spec.places.push(Place { buffer: buffer.index(), base: std::ptr::null_mut() });
         self
     }
@@ -271,6 +322,6 @@ impl Task {
 
 impl std::fmt::Debug for Task {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Task({}, {:?})", self.spec.name, self.spec.args)
+        write!(f, "Task({}, {:?})", self.spec.name, &*self.spec.args)
     }
 }

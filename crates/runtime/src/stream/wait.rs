@@ -24,7 +24,7 @@ impl Shared {
         mut check: impl FnMut(&mut RootState, bool) -> Result<bool, StreamError>,
     ) -> Result<bool, StreamError> {
         let mut announced = false;
-        let mut looks = Looks::new(self);
+        let mut looks = Looks::new(self, self.helper());
         let result = loop {
             match check(&mut self.lock(), false) {
                 Ok(false) => {}
@@ -35,7 +35,7 @@ impl Shared {
             }
             let helped = self.help();
             if helped.is_some_and(|count| count > 0) {
-                looks = Looks::new(self);
+                looks = Looks::new(self, self.helper());
                 continue;
             }
             if looks.next().is_some() {
@@ -56,7 +56,7 @@ impl Shared {
             } else {
                 self.sleep.commit(ticket, deadline);
             }
-            looks = Looks::new(self);
+            looks = Looks::new(self, self.helper());
         };
         // A wake-up for work may have come to this thread, which leaves: pass it on.
         if announced && self.has_work() {

@@ -17,15 +17,16 @@ use super::task::TaskSpec;
 /// Buffers' addresses that are kept in place.
 const BASES: usize = 4;
 /// Words of arguments that are kept in place: three matrices' worth.
-const WORDS: usize = 24;
+const WORDS: usize = 22;
 
 /// The task in a slot.
 #[repr(C)]
 pub(crate) struct Work {
-    pub(crate) id: TaskId,
-    pub(crate) scope: Option<Arc<ScopeState>>,
     pub(crate) name: Cow<'static, str>,
     pub(crate) body: Body,
+    pub(crate) id: TaskId,
+    /// Looked at only where [`Traits::SCOPED`] says that there is one.
+    pub(crate) scope: Option<Arc<ScopeState>>,
     pub(crate) priority: i32,
     pub(crate) blocks: u32,
     /// The first byte of each argument's buffer.
@@ -93,10 +94,10 @@ impl Traits {
 impl Work {
     pub(crate) fn new() -> Self {
         Self {
-            id: TaskId::new(0, 0),
-            scope: None,
             name: Cow::Borrowed(""),
             body: Body::Empty,
+            id: TaskId::new(0, 0),
+            scope: None,
             priority: 0,
             blocks: 1,
             bases: [std::ptr::null_mut(); BASES],
@@ -124,7 +125,7 @@ impl Work {
         self.body.set(spec.body.take());
         (self.priority, self.blocks) = (spec.priority, spec.blocks);
         self.args.clear();
-        for arg in &spec.args {
+        for arg in spec.args.iter() {
             self.args.push(arg);
         }
         match self.bases.get_mut(..spec.places.len()) {

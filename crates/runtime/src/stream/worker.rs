@@ -5,7 +5,7 @@ use std::time::Duration;
 #[cfg(not(shuttle))]
 use std::time::Instant;
 
-use super::pick::{FEW, Picker};
+use super::pick::Picker;
 use super::run;
 use super::shared::Shared;
 use super::sleep::Want;
@@ -15,12 +15,16 @@ use super::sync::{Ordering, thread};
 const LOOKS: u32 = if cfg!(shuttle) { 2 } else { 40 };
 /// The same where threads outnumber processors.
 const LOOKS_CROWDED: u32 = 4;
-/// The first pause between two looks: a cache line that one processor writes and another reads travels for a fraction of it.
-const LOOK_FIRST: Duration = Duration::from_nanos(700);
+/// The first pause between two looks: a cache line that one processor writes and another reads travels for half of it.
+const LOOK_FIRST: Duration = Duration::from_nanos(200);
 /// The longest pause between two looks.
 const LOOK_LAST: Duration = Duration::from_micros(3);
-/// Looks at what a busy submitter prepares, before it is taken.
-const LINGER_LOOKS: u32 = 5;
+/// Looks at how far a busy submitter has got, before what it prepared is taken.
+const LINGER_LOOKS: u32 = if cfg!(shuttle) { 2 } else { 8 };
+/// The pause between them: a few submissions.
+const LINGER_PAUSE: Duration = Duration::from_nanos(1400);
+/// Submissions that a worker which has run dry lets the submitter get ahead.
+const AHEAD: u64 = 64;
 /// Tasks that a helper runs before it looks again at what it waits for.
 const HELP_BURST: usize = 16;
 
@@ -30,6 +34,8 @@ pub(crate) fn work(shared: &Arc<Shared>, lane: usize) {
     let mut picker = Picker::default();
     let mut searched = true;
     let patient = !shared.counters.is_crowded();
+    // Looks become rarer until a task was found, also where there is one that better stays where it is (`steal`).
+    let mut looks = Looks::new(shared, lane);
     // Relaxed: only for those who want to know how many are running.
     let running = &shared.lanes[lane].running;
     loop {
@@ -43,13 +49,18 @@ pub(crate) fn work(shared: &Arc<Shared>, lane: usize) {
                     }
                 }
                 shared.run(lane, job);
+                looks = Looks::new(shared, lane);
             }
             None if shared.is_stopping() && !shared.has_work() => return,
             None => {
                 (searched, picker.patient) = (true, false);
                 running.store(false, Ordering::Relaxed);
-                if !search(shared) {
-                    sleep(shared);
+                if !search(shared, &mut looks) {
+                    looks = if sleep(shared) {
+                        Looks::new(shared, lane)
+                    } else {
+                        Looks::rare(shared, lane)
+                    };
                 }
             }
         }
@@ -57,65 +68,108 @@ pub(crate) fn work(shared: &Arc<Shared>, lane: usize) {
 }
 
 /// Looks for work for a while; whether there is some.
-fn search(shared: &Shared) -> bool {
+fn search(shared: &Shared, looks: &mut Looks<'_>) -> bool {
     shared.sleep.start_searching();
-    let found = Looks::new(shared).any(|()| shared.has_work() || shared.is_stopping());
+    let found = looks.any(|()| shared.has_work() || shared.is_stopping());
     shared.sleep.stop_searching();
-    if found {
+    if found && shared.has_only_submitted() {
         linger(shared);
     }
     found
 }
 
-/// Gives a submitter that is busy the time to prepare several tasks, which then come over in one go: taking each at once
-/// would move the same cache lines to and fro for every task.
+/// Gives a submitter that is busy the time to get ahead, so that what it prepares comes over in one go: running close
+/// behind it would move the same cache lines to and fro for every task.
+///
+/// What counts is submissions, not what is ready: the tasks of a chain follow the one that is.
 fn linger(shared: &Shared) {
     if shared.counters.is_crowded() {
         return;
     }
-    let mut before = 0;
+    let first = shared.submitted.load(Ordering::Relaxed);
+    let mut before = first;
     for _ in 0..LINGER_LOOKS {
-        let waiting = shared.inbox.len();
-        if waiting >= FEW || waiting == before {
+        pause(LINGER_PAUSE);
+        let now = shared.submitted.load(Ordering::Relaxed);
+        if now == before || now - first >= AHEAD {
             return;
         }
-        before = waiting;
-        pause(LOOK_FIRST);
+        before = now;
     }
 }
 
 /// Leaves the processor, and the cache lines of others, alone for a moment.
 #[cfg(not(shuttle))]
-fn pause(time: Duration) {
+pub(crate) fn pause(time: Duration) {
     let start = Instant::now();
     while start.elapsed() < time {
-        (0..8).for_each(|_| std::hint::spin_loop());
+        std::hint::spin_loop();
     }
 }
 
 /// There is no time in a model: others go first.
 #[cfg(shuttle)]
-fn pause(_time: Duration) {
+pub(crate) fn pause(_time: Duration) {
     thread::yield_now();
 }
 
+/// As [`pause`], but ends early where another lane than `lane` has a task that it does not come to itself.
+///
+/// A queue that nobody changes costs nothing to look at. One that moves is left alone for the rest of the time: each look
+/// would fetch its lines from the thread that works on it.
+#[cfg(not(shuttle))]
+fn watch(shared: &Shared, lane: usize, time: Duration) {
+    let start = Instant::now();
+    let mut before = None;
+    loop {
+        let spent = start.elapsed();
+        if spent >= time {
+            return;
+        }
+        let (most, taken) = shared.ready_elsewhere(lane);
+        if most > 1 || (most == 1 && before == Some(taken)) {
+            return;
+        }
+        if before.is_some_and(|before| before != taken) {
+            return pause(time - spent);
+        }
+        before = Some(taken);
+        std::hint::spin_loop();
+    }
+}
+
+#[cfg(shuttle)]
+fn watch(_shared: &Shared, _lane: usize, time: Duration) {
+    pause(time);
+}
+
 /// The looks of a thread that waits and does not sleep yet, with pauses between them.
-pub(crate) struct Looks {
+pub(crate) struct Looks<'a> {
+    shared: &'a Shared,
+    lane: usize,
     left: u32,
     pause: Option<Duration>,
 }
 
-impl Looks {
-    pub(crate) fn new(shared: &Shared) -> Self {
-        match shared.counters.is_crowded() {
+impl<'a> Looks<'a> {
+    /// The looks of the thread of `lane`.
+    pub(crate) fn new(shared: &'a Shared, lane: usize) -> Self {
+        let (left, pause) = match shared.counters.is_crowded() {
             // Spinning would keep off the very thread that has to bring the work.
-            true => Self { left: LOOKS_CROWDED, pause: None },
-            false => Self { left: LOOKS, pause: Some(LOOK_FIRST) },
-        }
+            true => (LOOKS_CROWDED, None),
+            false => (LOOKS, Some(LOOK_FIRST)),
+        };
+        Self { shared, lane, left, pause }
+    }
+
+    /// Looks with the longest pauses only.
+    fn rare(shared: &'a Shared, lane: usize) -> Self {
+        let looks = Self::new(shared, lane);
+        Self { pause: looks.pause.map(|_| LOOK_LAST), ..looks }
     }
 }
 
-impl Iterator for Looks {
+impl Iterator for Looks<'_> {
     type Item = ();
 
     fn next(&mut self) -> Option<()> {
@@ -123,7 +177,7 @@ impl Iterator for Looks {
         match &mut self.pause {
             None => thread::yield_now(),
             Some(time) => {
-                pause(*time);
+                watch(self.shared, self.lane, *time);
                 *time = (2 * *time).min(LOOK_LAST);
             }
         }
@@ -131,14 +185,19 @@ impl Iterator for Looks {
     }
 }
 
-fn sleep(shared: &Shared) {
+/// Sleeps until there may be work; `false` where there was some.
+fn sleep(shared: &Shared) -> bool {
     shared.sleep.ran_dry();
     let ticket = shared.sleep.prepare(Want::Work, true);
-    if shared.has_work() || shared.is_stopping() {
+    // Submissions before this one are seen below; those after it see that this thread sleeps.
+    drop(shared.lock());
+    let stays = shared.has_work() || shared.is_stopping();
+    if stays {
         shared.sleep.cancel(ticket);
     } else {
         shared.sleep.commit(ticket, None);
     }
+    !stays
 }
 
 impl Shared {
