@@ -39,7 +39,11 @@ pub fn run(effort: Effort) -> Vec<Row> {
     model.write(&folder.join("hf"));
     convert(&folder.join("hf"), &folder.join("tp4"), "tp=4");
     convert(&folder.join("hf"), &folder.join("tp2"), "tp=2");
-    let rounds = if effort == Effort::Smoke { 1 } else { 5 };
+    let rounds = match effort {
+        Effort::Smoke => 1,
+        Effort::Quick => 5,
+        Effort::Full => 3,
+    };
     let mut rows = Vec::new();
     for (name, from, to) in CASES {
         let (from, python) = (folder.join(from), python(effort));
