@@ -21,11 +21,11 @@ pub struct Model {
 }
 
 impl Model {
-    /// 4 GiB, or 512 MiB where there is little time.
+    /// 4 GiB, or 1 GiB where there is little time.
     pub fn new(effort: Effort) -> Self {
         match effort {
             Effort::Smoke => Self { layers: 2, width: 64 },
-            Effort::Quick => Self { layers: 8, width: 1536 },
+            Effort::Quick => Self { layers: 8, width: 2176 },
             Effort::Full => Self { layers: 20, width: 2816 },
         }
     }

@@ -34,7 +34,8 @@ const SYNC_THREADS: usize = 8;
 pub struct ConversionOptions {
     /// Threads that read and write.
     pub threads: usize,
-    /// Memory of each thread for what has to be put together before it is written.
+    /// Memory of each thread for what has to be put together before it is written; little enough to stay in a
+    /// processor's own cache between the two.
     pub slot_bytes: u64,
     /// Element type for all float tensors; as they are if absent.
     pub dtype: Option<Dtype>,
@@ -45,7 +46,7 @@ pub struct ConversionOptions {
 impl Default for ConversionOptions {
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
-        Self { threads, slot_bytes: 8 << 20, dtype: None, resume: false }
+        Self { threads, slot_bytes: 1 << 20, dtype: None, resume: false }
     }
 }
 

@@ -17,6 +17,7 @@ mod safetensors;
 mod source;
 mod team;
 mod verify;
+mod writeback;
 mod writer;
 
 pub use conversion::{Conversion, ConversionOptions, Summary};

@@ -3,13 +3,18 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::destination::OutputFile;
 use crate::error::CheckpointError;
 use crate::journal::Partial;
+use crate::writeback::start_writeback;
+
+/// Bytes after which the disk is told to begin: enough for long writes, little enough that it never idles for long.
+const WRITEBACK_BYTES: u64 = 8 << 20;
 
 /// A destination file, under another name until all of it is written.
 pub(crate) struct Writer<'a> {
@@ -18,6 +23,11 @@ pub(crate) struct Writer<'a> {
     name: &'a str,
     /// Chunks that are not written, of all PEs.
     chunks_left: AtomicUsize,
+    /// Bytes that the disk has not been told of.
+    bytes_waiting: AtomicU64,
+    /// Held by the thread that writes. The system lets one in at a time anyway, and keeps the others spinning, which takes
+    /// the processor from whoever could put the next chunk together.
+    turn: Mutex<()>,
 }
 
 impl<'a> Writer<'a> {
@@ -48,7 +58,8 @@ impl<'a> Writer<'a> {
     }
 
     fn new(partial: &'a Partial, output: &'a OutputFile, file: File) -> Self {
-        Self { file, partial, name: &output.name, chunks_left: AtomicUsize::new(0) }
+        let (chunks_left, bytes_waiting) = (AtomicUsize::new(0), AtomicU64::new(0));
+        Self { file, partial, name: &output.name, chunks_left, bytes_waiting, turn: Mutex::new(()) }
     }
 
     /// Counts a chunk that has to be written, by whomever.
@@ -58,13 +69,25 @@ impl<'a> Writer<'a> {
 
     /// Writes a chunk; the last one gives the file its name, and says so.
     pub fn write(&self, bytes: &[u8], offset: u64) -> Result<bool, CheckpointError> {
-        self.file.write_all_at(bytes, offset).map_err(|source| self.failed(source))?;
+        let turn = self.turn.lock().expect("no thread panics with it");
+        let written = self.file.write_all_at(bytes, offset);
+        drop(turn);
+        written.map_err(|source| self.failed(source))?;
+        self.hand_over(bytes.len() as u64);
         // AcqRel: whoever names the file must see that the others' writes are done.
         let is_last = self.chunks_left.fetch_sub(1, Ordering::AcqRel) == 1;
         if is_last {
             self.rename()?;
         }
         Ok(is_last)
+    }
+
+    /// Lets the disk begin while the rest is being written: a sync at the end then has little left to wait for.
+    fn hand_over(&self, bytes: u64) {
+        if self.bytes_waiting.fetch_add(bytes, Ordering::Relaxed) + bytes >= WRITEBACK_BYTES {
+            self.bytes_waiting.store(0, Ordering::Relaxed);
+            start_writeback(&self.file);
+        }
     }
 
     /// Returns when what this PE has written is on disk.

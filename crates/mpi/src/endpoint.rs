@@ -1,12 +1,13 @@
 //! Endpoints: one PE's side of a group over MPI.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use syncline_reshard::transport::{
-    Endpoint, Failure, Header, Phase, Shape, Take, Ticket, Transport, Wait, Window, WindowId,
+    Endpoint, Failure, Header, Phase, Shape, Slots, Take, Ticket, Transport, Wait, Window, WindowId,
 };
 
 use crate::control::Control;
@@ -547,5 +548,14 @@ impl Transport for MpiEndpoint {
     }
     fn shares_memory(&self, peer: usize) -> bool {
         self.transport().shares_memory(peer)
+    }
+    fn slots(&self) -> Option<&dyn Slots> {
+        self.transport().slots()
+    }
+    fn offer(&self, shared: Arc<dyn Any + Send + Sync>) -> Option<WindowId> {
+        self.transport().offer(shared)
+    }
+    fn offered(&self, peer: usize, id: WindowId) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.transport().offered(peer, id)
     }
 }

@@ -84,7 +84,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "F")]
     rules: Option<PathBuf>,
     /// Memory of each thread for what has to be put together before it is written.
-    #[arg(long, value_name = "N", default_value = "8MiB", value_parser = size::parse)]
+    #[arg(long, value_name = "N", default_value = "1MiB", value_parser = size::parse)]
     slot_bytes: u64,
     /// With --to hf: bytes of tensors in one file.
     #[arg(long, value_name = "N", default_value = "5GiB", value_parser = size::parse)]

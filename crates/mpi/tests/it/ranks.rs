@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use syncline_deps::Dtype;
 use syncline_mpi::{MpiEndpoint, Options, Way, World};
-use syncline_reshard::transport::Wait;
+use syncline_reshard::transport::{Transport, Wait, conformance};
 use syncline_reshard::{
     CopyService, Dims, Layout, MeshLayout, Refit, ServiceError, ServiceOptions, Sources, TensorSpec,
 };
@@ -109,10 +109,21 @@ pub fn tp(size: usize) -> Layout {
     model(2, 48, Dtype::BF16, &format!(r#"[["tp", {size}]]"#))
 }
 
+/// The checks that threads and processes of one host run too.
+fn conforms(rank: &Rank) {
+    for (depth, slot_bytes) in [(1, 192), (3, 192), (2, 65_536)] {
+        let endpoint = rank.join(depth, slot_bytes);
+        // Lanes fill slots in place exactly where those are in memory of the host.
+        assert_eq!(endpoint.slots().is_some(), endpoint.way() == "shared memory");
+        conformance::check(&endpoint, PATIENCE).unwrap();
+    }
+}
+
 type Scenario = (&'static str, fn(&Rank));
 
 /// Everything that a transport must do.
 const SET: &[Scenario] = &[
+    ("the set of every transport", conforms),
     ("random layouts", refits::random_layouts),
     ("megabytes through slots", refits::megabytes),
     ("conversions", refits::conversions),

@@ -5,6 +5,7 @@
 //! sizes of all batches follow from [`Traffic`](crate::Traffic) alone, and every PE can compute all rounds while
 //! packing only its own batches.
 
+mod fit;
 mod pack;
 mod rounds;
 

@@ -1,8 +1,10 @@
 //! Cutting transfers to slots and batching them per pair of PEs.
 //!
 //! Transfers of a pair are laid end to end, each at the next aligned place, and cut where a slot ends. As a transfer may be
-//! cut at any multiple of the alignment, every slot but the last is full: no choice of fit can need fewer.
+//! cut at any multiple of the alignment, every slot but the last is full: no packing needs fewer slots or wastes less.
+//! What is left to choose is the order, on which the number of cuts depends: [`fit`](super::fit) chooses it.
 
+use super::fit;
 use super::{Batch, SLOT_ALIGN, Segment};
 use crate::transfer::{Traffic, TransferPlan};
 
@@ -36,11 +38,23 @@ pub(super) fn pack(
 ) -> Vec<Batch> {
     let mut sends: Vec<u32> =
         (0u32..).zip(plan.ops()).filter(|(_, op)| !op.is_self_move()).map(|(at, _)| at).collect();
-    // Stable: the transfers of a pair keep the plan's order, which sender and receiver share.
+    // Stable: sender and receiver have the transfers of a pair in the same order, and choose from it alike.
     sends.sort_by_key(|&at| {
         let op = &plan.ops()[at as usize];
         (op.src, op.dst)
     });
+    let padded = |at: u32| {
+        let op = &plan.ops()[at as usize];
+        let bytes = plan.copy_box(op).elements() * plan.tensor(op).unit_bytes()[1];
+        bytes.next_multiple_of(SLOT_ALIGN)
+    };
+    let pair = |at: u32| {
+        let op = &plan.ops()[at as usize];
+        (op.src, op.dst)
+    };
+    for of_pair in sends.chunk_by_mut(|&one, &next| pair(one) == pair(next)) {
+        fit::order(of_pair, padded, slot_bytes);
+    }
     let mut batches = Vec::new();
     let mut next = sends.iter().copied().peekable();
     let mut filler = Filler { plan, slot_bytes, open: None };

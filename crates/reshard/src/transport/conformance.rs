@@ -1,9 +1,11 @@
 //! What every transport must do, as checks that any group can run.
 //!
 //! Every PE of a group calls [`check`] on its own endpoint at the same time, be it a thread, a process or a rank of a
-//! cluster: messages of all sizes and orders, back-pressure, agreement on the start and the end of a refit, memory that
-//! peers write, and at last a failure that all must agree on. The group has failed afterwards, as asked.
+//! cluster: messages of all sizes and orders, back-pressure, agreement on the start and the end of a refit, slots that are
+//! filled in place, memory that peers write, values that they share, and at last a failure that all must agree on. The group has failed afterwards, as asked.
 
+use std::any::Any;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Failure, Header, Ticket, Transport, Wait};
@@ -28,7 +30,9 @@ pub fn check(transport: &dyn Transport, timeout: Duration) -> Result<(), String>
     suite.sizes()?;
     suite.order_and_back_pressure()?;
     suite.everyone_to_everyone()?;
+    suite.slots_in_place()?;
     suite.windows()?;
+    suite.offers()?;
     suite.silence_times_out()?;
     suite.failure_is_agreed()
 }
@@ -180,7 +184,71 @@ impl Suite<'_> {
         Ok(())
     }
 
-    /// Where PEs share memory, each writes its own line of every other's window.
+    /// Where slots can be filled in place, a message goes around the ring so, step by step.
+    fn slots_in_place(&self) -> Result<(), String> {
+        const BYTES: usize = 40;
+        let (to, from) = self.neighbours(1);
+        let Some(slots) = self.transport.slots().filter(|_| to != self.rank()) else {
+            return Ok(());
+        };
+        let told = |failure: Failure| failure.to_string();
+        for number in 0..2 * self.transport.shape().depth {
+            self.refit("slots in place", Ticket::default(), || {
+                let slot = number % self.transport.shape().depth;
+                if !slots.is_free(slot) {
+                    return Err(format!("slot {slot} is not free after its refit"));
+                }
+                let sent: [u8; BYTES] = std::array::from_fn(|at| byte(self.rank(), to, number, at));
+                // SAFETY: the slot is this PE's, has room, and holds no message: nobody else touches it.
+                unsafe {
+                    let place = slots.place(self.rank(), slot);
+                    std::ptr::copy_nonoverlapping(sent.as_ptr(), place.start.as_ptr(), BYTES);
+                }
+                let header = Header { tag: number as u64, checksum: 1 };
+                slots.publish(slot, to, BYTES, header);
+                let wait = self.wait();
+                let arrival = loop {
+                    let seen = self.transport.bell();
+                    match slots.arrived(from, slots.released(from)).map_err(told)? {
+                        Some(arrival) => break arrival,
+                        None => self.transport.park(seen, &wait).map_err(told)?,
+                    }
+                };
+                let place = slots.place(from, arrival.slot);
+                // SAFETY: the message has come, and its sender does not write the slot before it is released.
+                let got = unsafe { std::slice::from_raw_parts(place.start.as_ptr(), BYTES) };
+                let is_same = |(at, got): (usize, &u8)| *got == byte(from, self.rank(), number, at);
+                let is_right = got.iter().enumerate().all(is_same);
+                slots.release(from, arrival.slot);
+                match is_right && arrival.header == header && arrival.bytes == BYTES {
+                    true => Ok(()),
+                    false => Err(format!("message {number} from PE {from} came as {arrival:?}")),
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Where PEs are threads of one process, each finds the very value that a peer offers.
+    fn offers(&self) -> Result<(), String> {
+        // Kept here: an offer lasts as long as what is offered.
+        let shared: Arc<dyn Any + Send + Sync> = Arc::new(self.rank());
+        let id = self.transport.offer(shared.clone());
+        let ticket = Ticket { fingerprint: 8, window: id.map(|id| (id, [0, 0])) };
+        self.refit("offers", ticket, || {
+            for peer in 0..self.size() {
+                let Some((id, _)) = self.transport.ticket(peer).window else { continue };
+                let offered = self.transport.offered(peer, id);
+                let found = offered.as_ref().and_then(|offered| offered.downcast_ref::<usize>());
+                if found != Some(&peer) {
+                    return Err(format!("PE {peer} offered its rank, and {found:?} is there"));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Each writes its own line of the window of every PE that it shares memory with.
     fn windows(&self) -> Result<(), String> {
         const LINE: usize = 64;
         let bytes = LINE * self.size();
@@ -189,7 +257,7 @@ impl Suite<'_> {
         let announced = window.as_ref().map(|window| (window.id(), [1, 2]));
         let ticket = Ticket { fingerprint: 7, window: announced };
         self.refit("windows", ticket, || {
-            for peer in 0..self.size() {
+            for peer in (0..self.size()).filter(|&peer| self.transport.shares_memory(peer)) {
                 let Some((id, _)) = self.transport.ticket(peer).window else { continue };
                 let opened = self.transport.peer_window(peer, id).map_err(told)?;
                 let opened = opened.ok_or("a peer's window was announced and is not there")?;
@@ -203,7 +271,7 @@ impl Suite<'_> {
             Ok(())
         })?;
         let Some(window) = window else { return Ok(()) };
-        for peer in 0..self.size() {
+        for peer in (0..self.size()).filter(|&peer| self.transport.shares_memory(peer)) {
             // SAFETY: the window is this PE's, and all have finished writing it.
             let line = unsafe { std::slice::from_raw_parts(window.start().add(peer * LINE), LINE) };
             if line.iter().any(|&got| got != byte(peer, self.rank(), 0, 0)) {

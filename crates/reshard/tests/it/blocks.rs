@@ -1,6 +1,9 @@
 //! MXFP8 in plans: quantised and restored on the way, scales where the layout puts them.
 
+use std::sync::Arc;
+
 use syncline_deps::Dtype;
+use syncline_device::Device;
 use syncline_reshard::convert::mx;
 use syncline_reshard::transport::local;
 use syncline_reshard::{
@@ -9,6 +12,7 @@ use syncline_reshard::{
 };
 use syncline_testing::{Rng, for_seeds};
 
+use crate::devices::bind_on;
 use crate::groups::{PATIENCE, bind, on_threads, world};
 
 const ROWS: u64 = 24;
@@ -139,6 +143,64 @@ fn blocks_are_quantised_and_restored_on_the_way() {
         mx::dequantise(blocked, &elements, &scales, plain, &mut restored).unwrap();
         check(rng, (&alike, &blocks), (&wide, &[("w", &restored)]), &options);
     });
+}
+
+/// Quantises and restores with elements and scales in memory of `device`, on both sides or from there to the host.
+pub fn block_refits(device: &Arc<dyn Device>) {
+    let mut rng = Rng::new(9);
+    for (plain, blocked) in [(Dtype::F32, Dtype::F8E4M3), (Dtype::BF16, Dtype::F8E5M2)] {
+        let values = random_plain(&mut rng, plain);
+        let count = (ROWS * COLUMNS) as usize;
+        let (mut elements, mut scales) = (vec![0; count], vec![0; count / 32]);
+        mx::quantise(plain, &values, blocked, &mut elements, &mut scales).unwrap();
+        let mut restored = vec![0; values.len()];
+        mx::dequantise(blocked, &elements, &scales, plain, &mut restored).unwrap();
+        let blocks: [(&str, &[u8]); 2] = [("w", &elements), ("w_scale", &scales)];
+        let options = PlanOptions::default()
+            .convert(plain, blocked)
+            .convert(blocked, plain)
+            .block_scales("w", "_scale");
+        let wide = layout(plain, 0, 0, r#"[["tp", 3]]"#);
+        for dim in [0, 1] {
+            let narrow = layout(blocked, dim, dim, r#"[["tp", 2]]"#);
+            let (before, after) = ([("w", &values[..])], [("w", &restored[..])]);
+            check_on(device, (&wide, &before), (&narrow, &blocks), &options);
+            check_on(device, (&narrow, &blocks), (&wide, &after), &options);
+        }
+    }
+}
+
+/// As [`check`], from memory of `device` to memory of the same and of the host.
+fn check_on(
+    device: &Arc<dyn Device>,
+    (from, before): (&Layout, &[(&str, &[u8])]),
+    (to, after): (&Layout, &[(&str, &[u8])]),
+    options: &PlanOptions,
+) {
+    // With checksums everything goes through slots, without them straight into destinations.
+    for (checksums, to_host) in [(false, false), (false, true), (true, false), (true, true)] {
+        let group = local::Options { depth: 2, slot_bytes: 1024 };
+        let service_options = ServiceOptions { timeout: PATIENCE, checksums, ..Default::default() };
+        on_threads(world(from, to), &group, service_options, |service| {
+            let rank = service.rank();
+            let refit = service.prepare(from, to, options).unwrap();
+            service.add_device(device).unwrap();
+            let sources = bind_on(device, &refit, &cut(from, rank, before));
+            let destination = match to_host {
+                true => service.destination(&refit).unwrap(),
+                false => service.destination_on(&refit, device).unwrap(),
+            };
+            service.refit(&refit, &sources, Target::Destination(&destination)).unwrap();
+            let reading = destination.read().unwrap();
+            for (name, bytes) in cut(to, rank, after) {
+                let is_same = match to_host {
+                    true => reading.tensor(&name) == Some(&bytes[..]),
+                    false => reading.view(&name).unwrap().to_vec::<u8>().unwrap() == bytes,
+                };
+                assert!(is_same, "`{name}` on PE {rank}, checksums {checksums}, to host {to_host}");
+            }
+        });
+    }
 }
 
 #[test]

@@ -56,6 +56,8 @@ fn every_case_is_scheduled_at_the_bound() {
             let plan = checked_plan(&case.from, &case.to);
             let schedule = Schedule::new(&plan, slot_bytes).unwrap();
             crate::schedules::check(&plan, &schedule);
+            let in_order = crate::schedules::segments_end_to_end(&plan, slot_bytes);
+            assert!(crate::schedules::segments(&schedule) <= in_order, "{}", case.name);
             let before = filled(&case.from, str::to_owned);
             let after = moved_in_batches(&plan, &schedule, &before, &case.to);
             assert_eq!(after, filled(&case.to, str::to_owned), "{}", case.name);

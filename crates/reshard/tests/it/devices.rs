@@ -17,6 +17,7 @@ use syncline_reshard::{
 };
 use syncline_testing::{Rng, for_seeds};
 
+use crate::blocks::block_refits;
 use crate::groups::{Copying, PATIENCE, agreed, on_endpoints, shards, world};
 use crate::meshes;
 use crate::pipelines::model;
@@ -222,7 +223,8 @@ pub fn converted_refits(device: &Arc<dyn Device>) {
     }
 }
 
-fn bind_on(
+/// Sources in memory of `device`, every shard that is not empty.
+pub fn bind_on(
     device: &Arc<dyn Device>,
     refit: &Refit,
     shards: &[(String, Vec<u8>)],
@@ -237,6 +239,11 @@ fn bind_on(
 #[test]
 fn elements_are_converted_on_their_way_between_devices() {
     converted_refits(&second_cpu());
+}
+
+#[test]
+fn blocks_are_quantised_and_restored_between_devices() {
+    block_refits(&second_cpu());
 }
 
 #[test]
@@ -348,6 +355,7 @@ fn tensors_in_vulkan_memory_arrive_as_the_naive_copy_says() {
     let Some(device) = driven(&syncline_vulkan::Probe::new()) else { return };
     random_refits("tensors_in_vulkan_memory_arrive_as_the_naive_copy_says", 8, &device);
     converted_refits(&device);
+    block_refits(&device);
 }
 
 #[test]
@@ -357,6 +365,7 @@ fn tensors_in_opencl_memory_arrive_as_the_naive_copy_says() {
         let Some(device) = driven(&syncline_opencl::Probe::with_options(options)) else { return };
         random_refits("tensors_in_opencl_memory_arrive_as_the_naive_copy_says", 8, &device);
         converted_refits(&device);
+        block_refits(&device);
     }
 }
 

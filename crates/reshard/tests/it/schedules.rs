@@ -89,6 +89,68 @@ fn small_transfers_share_slots_and_large_ones_fill_them() {
     assert_eq!(schedule.batches()[0].bytes, 4096);
 }
 
+/// Slots, wasted bytes and segments where transfers of these padded sizes are laid end to end in this order.
+fn end_to_end(padded: &[u64], slot_bytes: u64) -> (usize, u64, usize) {
+    let (mut end, mut segments) = (0, 0);
+    for bytes in padded {
+        let first = end / slot_bytes;
+        end += bytes;
+        segments += ((end - 1) / slot_bytes - first + 1) as usize;
+    }
+    let slots = end.div_ceil(slot_bytes);
+    (slots as usize, slots * slot_bytes - end, segments)
+}
+
+/// The least of each over all orders of `padded`.
+fn least(padded: &mut Vec<u64>, fixed: usize, slot_bytes: u64) -> (usize, u64, usize) {
+    if fixed == padded.len() {
+        return end_to_end(padded, slot_bytes);
+    }
+    let mut best = (usize::MAX, u64::MAX, usize::MAX);
+    for at in fixed..padded.len() {
+        padded.swap(fixed, at);
+        let found = least(padded, fixed + 1, slot_bytes);
+        best = (best.0.min(found.0), best.1.min(found.1), best.2.min(found.2));
+        padded.swap(fixed, at);
+    }
+    best
+}
+
+pub fn segments(schedule: &Schedule) -> usize {
+    schedule.batches().iter().map(|batch| batch.segments.len()).sum()
+}
+
+#[test]
+fn best_fit_needs_as_few_slots_as_any_order_and_cuts_little() {
+    for_seeds("best_fit_needs_as_few_slots_as_any_order_and_cuts_little", 80, |rng| {
+        let elements: Vec<u64> = (0..rng.range(1..7)).map(|_| rng.range(1..150)).collect();
+        let slot_bytes = 64 * rng.range(1..12);
+        let (from, to) = one_tensor(&elements);
+        let plan = checked_plan(&from, &to);
+        let schedule = Schedule::new(&plan, slot_bytes).unwrap();
+        check(&plan, &schedule);
+        let mut padded: Vec<u64> =
+            elements.iter().map(|count| (count * 4).next_multiple_of(SLOT_ALIGN)).collect();
+        let as_planned = end_to_end(&padded, slot_bytes).2;
+        let (slots, waste, cut) = least(&mut padded, 0, slot_bytes);
+        let used: u64 = schedule.batches().iter().map(|batch| batch.bytes).sum();
+        assert_eq!(schedule.batches().len(), slots);
+        assert_eq!(slots as u64 * slot_bytes - used, waste);
+        assert!(segments(&schedule) < elements.len() + slots);
+        assert!(cut <= segments(&schedule) && segments(&schedule) <= as_planned);
+    });
+}
+
+/// Segments if the transfers of each pair were laid end to end in the order of the plan.
+pub fn segments_end_to_end(plan: &TransferPlan, slot_bytes: u64) -> usize {
+    let mut pairs: HashMap<(u32, u32), Vec<u64>> = HashMap::new();
+    for op in plan.ops().iter().filter(|op| !op.is_self_move()) {
+        let bytes = plan.copy_box(op).elements() * plan.tensor(op).wire_dtype().bytes();
+        pairs.entry((op.src, op.dst)).or_default().push(bytes.next_multiple_of(SLOT_ALIGN));
+    }
+    pairs.values().map(|padded| end_to_end(padded, slot_bytes).2).sum()
+}
+
 #[test]
 fn slots_must_be_aligned() {
     let (from, to) = one_tensor(&[8]);
