@@ -84,22 +84,43 @@ impl Suite<'_> {
     }
 
     fn receive(&self, from: usize, number: usize, bytes: usize) -> Result<(), String> {
-        let to = self.rank();
         let mut problem = None;
-        let take = &mut |header: Header, slot: &[u8]| {
+        let mut take = self.expect(from, number, bytes, &mut problem);
+        let received = self.transport.receive(from, &mut take, &self.wait());
+        drop(take);
+        received.map_err(|failure| format!("receiving {bytes} bytes: {failure}"))?;
+        problem.map_or(Ok(()), Err)
+    }
+
+    fn try_receive(&self, from: usize, number: usize, bytes: usize) -> Result<bool, String> {
+        let mut problem = None;
+        let mut take = self.expect(from, number, bytes, &mut problem);
+        let received = self.transport.try_receive(from, &mut take);
+        drop(take);
+        let received = received.map_err(|failure| format!("looking for {bytes} bytes: {failure}"));
+        problem.map_or(received, Err)
+    }
+
+    /// Takes message `number` of `bytes` bytes, and says so where another one comes.
+    fn expect(
+        &self,
+        from: usize,
+        number: usize,
+        bytes: usize,
+        problem: &mut Option<String>,
+    ) -> impl FnMut(Header, &[u8]) -> Result<(), Failure> {
+        let to = self.rank();
+        move |header, slot| {
             let expected = Header { tag: number as u64, checksum: bytes as u32 };
             let is_same = |(at, got): (usize, &u8)| *got == byte(from, to, number, at);
             if header != expected || slot.len() != bytes || !slot.iter().enumerate().all(is_same) {
-                problem = Some(format!(
+                *problem = Some(format!(
                     "message {number} of {bytes} bytes from PE {from} came as {header:?} with {} bytes, or with others",
                     slot.len()
                 ));
             }
             Ok(())
-        };
-        let received = self.transport.receive(from, take, &self.wait());
-        received.map_err(|failure| format!("receiving {bytes} bytes: {failure}"))?;
-        problem.map_or(Ok(()), Err)
+        }
     }
 
     /// What a PE announces is what the others see, each time anew.
@@ -146,18 +167,27 @@ impl Suite<'_> {
         if to == self.rank() {
             return Ok(());
         }
+        let count = 5 * depth;
         self.refit("order", Ticket::default(), || {
             let mut received = 0;
-            for number in 0..5 * depth {
-                while received < 5 * depth && !self.try_send(to, number)? {
-                    self.receive(from, received, 40)?;
-                    received += 1;
-                }
-                if received == 5 * depth {
-                    self.send(to, number, 40)?;
+            for number in 0..count {
+                let wait = self.wait();
+                // Both at once: that a slot is free again may be heard late, and a PE that only received meanwhile would
+                // wait for one that does the same.
+                loop {
+                    let seen = self.transport.bell();
+                    if self.try_send(to, number)? {
+                        break;
+                    }
+                    if received < count && self.try_receive(from, received, 40)? {
+                        received += 1;
+                        continue;
+                    }
+                    let parked = self.transport.park(seen, &wait);
+                    parked.map_err(|failure| failure.to_string())?;
                 }
             }
-            (received..5 * depth).try_for_each(|number| self.receive(from, number, 40))
+            (received..count).try_for_each(|number| self.receive(from, number, 40))
         })
     }
 
