@@ -254,6 +254,18 @@ impl<const N: usize> List<N> {
 
     /// Keeps the entries that `keep` is true of.
     pub(crate) fn retain(&mut self, chunks: &mut Chunks, mut keep: impl FnMut(&Entry) -> bool) {
+        if self.chain == NO_CHUNK {
+            let mut kept = 0;
+            for at in 0..self.len as usize {
+                let entry = self.inline[at];
+                if keep(&entry) {
+                    self.inline[kept] = entry;
+                    kept += 1;
+                }
+            }
+            self.len = kept as u32;
+            return;
+        }
         let mut kept = std::mem::take(&mut chunks.scratch);
         kept.clear();
         let _ = self.visit::<()>(chunks, |entry| {

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use super::cells::{Cell, Cells, END};
 use crate::Region;
 
 /// Up to this many regions are kept in a plain list, which costs less than the cells.
@@ -76,12 +77,70 @@ struct Member {
     bounds: Bounds,
 }
 
+/// The members of all cells, in one list for each.
+///
+/// Views come and go with the tasks: what one leaves is the next one's, and nothing is asked of the system for it.
+#[derive(Debug)]
+struct Members {
+    all: Vec<(Member, u32)>,
+    vacant: u32,
+}
+
+impl Default for Members {
+    fn default() -> Self {
+        Self { all: Vec::new(), vacant: END }
+    }
+}
+
+impl Members {
+    /// Puts a member before those of the list `first`; where it is.
+    fn add(&mut self, member: Member, first: u32) -> u32 {
+        let place = self.vacant;
+        match self.all.get_mut(place as usize) {
+            Some(vacant) => {
+                self.vacant = vacant.1;
+                *vacant = (member, first);
+                place
+            }
+            None => {
+                self.all.push((member, first));
+                self.all.len() as u32 - 1
+            }
+        }
+    }
+
+    /// Takes the member of `node` out of the list `first`; what the list begins with then.
+    fn remove(&mut self, node: u32, first: u32) -> u32 {
+        let (mut before, mut at) = (END, first);
+        while self.all[at as usize].0.node != node {
+            (before, at) = (at, self.all[at as usize].1);
+        }
+        let next = std::mem::replace(&mut self.all[at as usize].1, self.vacant);
+        self.vacant = at;
+        if before == END {
+            return next;
+        }
+        self.all[before as usize].1 = next;
+        first
+    }
+
+    fn list(&self, first: u32) -> impl Iterator<Item = &Member> + '_ {
+        let mut at = first;
+        std::iter::from_fn(move || {
+            let (member, next) = self.all.get(at as usize)?;
+            at = *next;
+            Some(member)
+        })
+    }
+}
+
 /// Boxes of like size, by the cell that their first corner is in.
 #[derive(Debug)]
 struct Level {
     /// Binary logarithms of the cells' size: no box of this level is larger than a cell.
     shifts: (u32, u32),
-    cells: WordMap<(u64, u64), Vec<Member>>,
+    /// The list of each cell's members.
+    cells: Cells,
     len: usize,
 }
 
@@ -91,13 +150,13 @@ impl Level {
         (bits(bounds.rows), bits(bounds.columns))
     }
 
-    fn cell(&self, bounds: &Bounds) -> (u64, u64) {
+    fn cell(&self, bounds: &Bounds) -> Cell {
         (bounds.rows.0 >> self.shifts.0, bounds.columns.0 >> self.shifts.1)
     }
 
-    fn visit(&self, bounds: &Bounds, visitor: &mut impl FnMut(u32)) {
-        let mut show = |members: &Vec<Member>| {
-            for member in members.iter().filter(|member| member.bounds.meets(bounds)) {
+    fn visit(&self, members: &Members, bounds: &Bounds, visitor: &mut impl FnMut(u32)) {
+        let mut show = |first: u32| {
+            for member in members.list(first).filter(|member| member.bounds.meets(bounds)) {
                 visitor(member.node);
             }
         };
@@ -109,14 +168,12 @@ impl Level {
         let columns = cells(bounds.columns, self.shifts.1);
         let count = u128::from(rows.1 - rows.0 + 1) * u128::from(columns.1 - columns.0 + 1);
         if count > self.cells.len() as u128 {
-            self.cells.values().for_each(show);
+            self.cells.firsts().for_each(show);
             return;
         }
         for row in rows.0..=rows.1 {
             for column in columns.0..=columns.1 {
-                if let Some(members) = self.cells.get(&(row, column)) {
-                    show(members);
-                }
+                show(self.cells.first((row, column)));
             }
         }
     }
@@ -129,6 +186,7 @@ pub(super) struct Grid {
     few: Vec<Member>,
     /// Empty until there are more than a few regions.
     levels: Vec<Level>,
+    members: Members,
     len: usize,
     /// Regions that were proposed and did not overlap, since the pitch was chosen.
     wasted: u64,
@@ -136,7 +194,14 @@ pub(super) struct Grid {
 
 impl Default for Grid {
     fn default() -> Self {
-        Self { pitch: NO_PITCH, few: Vec::new(), levels: Vec::new(), len: 0, wasted: 0 }
+        Self {
+            pitch: NO_PITCH,
+            few: Vec::new(),
+            levels: Vec::new(),
+            members: Members::default(),
+            len: 0,
+            wasted: 0,
+        }
     }
 }
 
@@ -148,14 +213,15 @@ impl Grid {
             visitor(member.node);
         }
         for level in &self.levels {
-            level.visit(&bounds, &mut visitor);
+            level.visit(&self.members, &bounds, &mut visitor);
         }
     }
 
     /// Shows every node.
     pub(super) fn nodes(&self) -> impl Iterator<Item = u32> + '_ {
-        let cells = self.levels.iter().flat_map(|level| level.cells.values().flatten());
-        self.few.iter().chain(cells).map(|member| member.node)
+        let cells = self.levels.iter().flat_map(|level| level.cells.firsts());
+        let in_cells = cells.flat_map(|first| self.members.list(first));
+        self.few.iter().chain(in_cells).map(|member| member.node)
     }
 
     /// Adds a node. `wasted` of the nodes that were shown for it do not overlap it.
@@ -187,11 +253,7 @@ impl Grid {
         let at = level.expect("the level that the node was added to");
         let level = &mut self.levels[at];
         let cell = level.cell(&bounds);
-        let members = level.cells.get_mut(&cell).expect("the cell that the node was added to");
-        members.retain(|member| member.node != node);
-        if members.is_empty() {
-            level.cells.remove(&cell);
-        }
+        level.cells.update(cell, |first| self.members.remove(node, first));
         level.len -= 1;
         if level.len == 0 {
             self.levels.swap_remove(at);
@@ -215,6 +277,7 @@ impl Grid {
         let in_cells = nodes.len() > FEW;
         self.few.clear();
         self.levels.clear();
+        self.members = Members::default();
         self.len = 0;
         for node in nodes {
             match in_cells {
@@ -236,19 +299,20 @@ impl Grid {
         let bounds = Bounds::of(region, self.pitch);
         let shifts = Level::shifts(&bounds);
         let at = self.levels.iter().position(|level| level.shifts == shifts).unwrap_or_else(|| {
-            self.levels.push(Level { shifts, cells: WordMap::default(), len: 0 });
+            self.levels.push(Level { shifts, cells: Cells::default(), len: 0 });
             self.levels.len() - 1
         });
         let level = &mut self.levels[at];
-        level.cells.entry(level.cell(&bounds)).or_default().push(Member { node, bounds });
+        let member = Member { node, bounds };
+        level.cells.update(level.cell(&bounds), |first| self.members.add(member, first));
         level.len += 1;
         self.len += 1;
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let members = self.few.capacity() + self.len;
-        let cells: usize = self.levels.iter().map(|level| level.cells.capacity()).sum();
-        members * size_of::<Member>() + cells * size_of::<((u64, u64), Vec<Member>)>()
+        let cells: usize = self.levels.iter().map(|level| level.cells.bytes()).sum();
+        let listed = self.members.all.capacity() * size_of::<(Member, u32)>();
+        self.few.capacity() * size_of::<Member>() + listed + cells
     }
 }
 

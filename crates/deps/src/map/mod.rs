@@ -4,6 +4,7 @@
 //! over the nodes of the views that overlap it, which are listed. Only a new view is placed among the others, by the
 //! buffer's index. Nodes that remember nothing any more are dropped when there are many of them.
 
+mod cells;
 mod entries;
 mod grid;
 mod links;

@@ -144,7 +144,7 @@ impl TensorMap {
         let created = matches!(self.creators[buffer as usize], Creator::Task(..));
         let flags = if created { flags | CREATED } else { flags };
         let node = self.new_slot(Node::new(key, buffer, flags, self.epoch), arg.view, region);
-        self.table.insert(key.hash(), node, |node| self.nodes[node as usize].key.hash());
+        self.table.insert(key.hash(), node);
         let shown = self.search(node);
         let wasted = shown - self.found.len();
         self.link(node);
@@ -204,7 +204,7 @@ impl TensorMap {
         }
         let region = self.cold[node as usize].region;
         let hash = self.nodes[node as usize].key.hash();
-        self.table.remove(hash, node, |node| self.nodes[node as usize].key.hash());
+        self.table.remove(hash, node);
         let buffer = std::mem::replace(&mut self.nodes[node as usize].buffer, Self::VACANT);
         self.nodes[node as usize].flags = 0;
         self.buffers[buffer as usize].grid.remove(node, &region);

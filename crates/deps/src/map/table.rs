@@ -92,6 +92,7 @@ const VACANT: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
+    /// The upper half of the hash: the first bits are those that the slot's place is found by.
     tag: u32,
     node: u32,
 }
@@ -101,6 +102,7 @@ struct Slot {
 pub(super) struct Table {
     // A power of two, at most half full.
     slots: Vec<Slot>,
+    /// From a tag to a place.
     shift: u32,
     len: usize,
 }
@@ -111,66 +113,79 @@ impl Default for Table {
     }
 }
 
+/// What a slot keeps of a hash.
+#[inline]
+fn tag(hash: u64) -> u32 {
+    (hash >> 32) as u32
+}
+
 impl Table {
+    /// There are at most half as many nodes as there are tags.
     fn with_bits(bits: u32) -> Self {
-        Self { slots: vec![Slot { tag: 0, node: VACANT }; 1 << bits], shift: 64 - bits, len: 0 }
+        assert!(bits <= u32::BITS, "a table of 2^{bits} slots");
+        Self {
+            slots: vec![Slot { tag: 0, node: VACANT }; 1 << bits],
+            shift: u32::BITS - bits,
+            len: 0,
+        }
     }
 
     #[inline]
-    fn home(&self, hash: u64) -> usize {
-        (hash >> self.shift) as usize
+    fn home(&self, tag: u32) -> usize {
+        (tag >> self.shift) as usize
     }
 
     /// The node under `hash` that `is_it` is true of.
     #[inline]
     pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let mask = self.slots.len() - 1;
-        let mut at = self.home(hash);
+        let tag = tag(hash);
+        let mut at = self.home(tag);
         loop {
             let slot = self.slots[at & mask];
             if slot.node == VACANT {
                 return None;
             }
-            if slot.tag == hash as u32 && is_it(slot.node) {
+            if slot.tag == tag && is_it(slot.node) {
                 return Some(slot.node);
             }
             at += 1;
         }
     }
 
-    /// Adds a node that is not in the table; `hash_of` gives the hashes of the others when they must move.
-    pub(super) fn insert(&mut self, hash: u64, node: u32, hash_of: impl Fn(u32) -> u64) {
+    /// Adds a node that is not in the table.
+    pub(super) fn insert(&mut self, hash: u64, node: u32) {
         if 2 * (self.len + 1) > self.slots.len() {
-            let mut larger = Self::with_bits(64 - self.shift + 1);
-            for slot in self.slots.iter().filter(|slot| slot.node != VACANT) {
-                larger.place(hash_of(slot.node), slot.node);
+            let mut larger = Self::with_bits(u32::BITS - self.shift + 1);
+            for &slot in self.slots.iter().filter(|slot| slot.node != VACANT) {
+                larger.place(slot);
             }
             *self = larger;
         }
-        self.place(hash, node);
+        self.place(Slot { tag: tag(hash), node });
     }
 
-    fn place(&mut self, hash: u64, node: u32) {
+    fn place(&mut self, slot: Slot) {
         let mask = self.slots.len() - 1;
-        let mut at = self.home(hash) & mask;
+        let mut at = self.home(slot.tag);
         while self.slots[at].node != VACANT {
             at = (at + 1) & mask;
         }
-        self.slots[at] = Slot { tag: hash as u32, node };
+        self.slots[at] = slot;
         self.len += 1;
     }
 
     /// Takes out a node that is in the table, moving back what had to pass its slot.
-    pub(super) fn remove(&mut self, hash: u64, node: u32, hash_of: impl Fn(u32) -> u64) {
+    pub(super) fn remove(&mut self, hash: u64, node: u32) {
         let mask = self.slots.len() - 1;
-        let mut hole = self.home(hash) & mask;
+        let mut hole = self.home(tag(hash));
         while self.slots[hole].node != node {
             assert_ne!(self.slots[hole].node, VACANT, "node {node} is not in the table");
             hole = (hole + 1) & mask;
         }
         let mut at = (hole + 1) & mask;
         while self.slots[at].node != VACANT {
-            let home = self.home(hash_of(self.slots[at].node)) & mask;
+            let home = self.home(self.slots[at].tag);
             if at.wrapping_sub(home) & mask >= at.wrapping_sub(hole) & mask {
                 self.slots[hole] = self.slots[at];
                 hole = at;
@@ -205,9 +220,9 @@ mod tests {
                 let node = rng.range(0..300) as u32;
                 let hash = hash_of(node);
                 match model.remove(&node) {
-                    Some(()) => table.remove(hash, node, hash_of),
+                    Some(()) => table.remove(hash, node),
                     None => {
-                        table.insert(hash, node, hash_of);
+                        table.insert(hash, node);
                         model.insert(node, ());
                     }
                 }
