@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use syncline_deps::{SubmitOptions, Submitter, TaskId};
 
 use super::failure::Record;
-use super::fanout::{EdgeNodes, NEAR, Pushed};
+use super::fanout::{EdgeNodes, NEAR, Pushed, Tie};
 use super::prefetch::{prefetch, prefetch_all};
 use super::slot::Slot;
 use super::sync::Mutex;
@@ -34,8 +34,10 @@ impl Ring {
 #[derive(Debug)]
 pub(crate) struct Book {
     pub(crate) submitter: Submitter,
-    /// Predecessors of the task being submitted.
+    /// Predecessors of the task being submitted, each once.
     pub(crate) preds: Vec<TaskId>,
+    /// Scratch: the slots of those on whose lists it was put, and how it is known whether that was in time.
+    tied: Vec<(u32, Tie)>,
     entries: Box<[Entry]>,
     /// By slot, the buffers of tasks that have many.
     many_buffers: HashMap<u32, Vec<u32>>,
@@ -101,6 +103,7 @@ impl Book {
                 ..Default::default()
             }),
             preds: Vec::new(),
+            tied: Vec::new(),
             entries: vec![Entry::default(); tasks].into(),
             many_buffers: HashMap::new(),
             // The last one is taken first: slots that were used lately are in the cache.
@@ -132,6 +135,11 @@ impl Book {
     #[inline]
     pub(crate) fn has_slot(&self) -> bool {
         !self.free.is_empty()
+    }
+
+    /// Whether at least `count` slots are free.
+    pub(crate) fn has_slots(&self, count: usize) -> bool {
+        self.free.len() >= count
     }
 
     /// The slot that the next task will get.
@@ -184,6 +192,19 @@ impl Book {
         }
         self.tasks.add(1);
         self.accesses.add(accesses as usize);
+        self.tie_all(ring, number, origin_of)
+    }
+
+    /// Puts the task in slot `number` on the lists of its predecessors; whether none is left to wait for.
+    #[inline]
+    fn tie_all(
+        &mut self,
+        ring: &Ring,
+        number: u32,
+        origin_of: impl Fn(TaskId) -> Option<TaskId>,
+    ) -> bool {
+        let slot = &ring.slots[number as usize];
+        self.tied.clear();
         let mut settled = 1;
         for position in 0..self.preds.len() {
             let pred = self.preds[position];
@@ -194,8 +215,24 @@ impl Book {
                 }
             }
         }
-        // Where it was put on no list, nobody else knows of it yet.
-        settled as usize == self.preds.len() + 1 || slot.count_down(settled)
+        if self.tied.is_empty() {
+            // Nobody else knows of it.
+            return true;
+        }
+        let ready = slot.count_down_and_fence(settled);
+        let mut late = 0;
+        for position in 0..self.tied.len() {
+            let (pred, tie) = self.tied[position];
+            if !ring.slots[pred as usize].fanout.confirm(tie) {
+                late += 1;
+                let task = self.untie(ring, pred);
+                if let Some(origin) = origin_of(task) {
+                    slot.inherit(origin);
+                }
+            }
+        }
+        // Those that were late have not been counted, so that nobody else can have found the task ready.
+        ready || (late > 0 && slot.count_down(late))
     }
 
     /// Fetches a slot that is used a few submissions later: in a large ring it has gone from this processor's caches.
@@ -212,31 +249,45 @@ impl Book {
     #[inline]
     fn tie(&mut self, ring: &Ring, pred: TaskId, successor: u32) -> bool {
         let Some(number) = self.find(pred) else { return false };
-        let node = self.free_node - 1;
         let entry = &mut self.entries[number as usize];
+        let node = self.free_node - 1;
         // The list of free nodes is looked at only where a node is taken: its lines are the finishers' to read.
         let next = if entry.edges < NEAR as u32 { 0 } else { ring.nodes.next(node) };
-        match ring.slots[number as usize].fanout.push(&ring.nodes, node, successor) {
-            Pushed::InPlace => {}
-            Pushed::InNode => {
+        let tie = match ring.slots[number as usize].fanout.push(&ring.nodes, node, successor) {
+            Pushed::TooLate => return false,
+            Pushed::InPlace(tie) => tie,
+            Pushed::InNode(tie) => {
                 self.free_node = next;
                 ring.nodes.prefetch(next);
                 entry.latest_node = node + 1;
                 if entry.first_node == 0 {
                     entry.first_node = node + 1;
                 }
+                tie
             }
-            Pushed::TooLate => {
-                // It may have been written before the list was found closed.
-                if entry.edges >= NEAR as u32 {
-                    ring.nodes.link(node, next);
-                }
-                return false;
-            }
-        }
+        };
         entry.edges += 1;
         self.edges.add(1);
+        self.tied.push((number, tie));
         true
+    }
+
+    /// Takes the latest successor of the task in slot `pred`, which came too late, off the books; which task that is.
+    #[cold]
+    fn untie(&mut self, ring: &Ring, pred: u32) -> TaskId {
+        let entry = &mut self.entries[pred as usize];
+        if entry.edges > NEAR as u32 {
+            let node = entry.latest_node - 1;
+            entry.latest_node = ring.nodes.next(node);
+            if entry.first_node == node + 1 {
+                entry.first_node = 0;
+            }
+            ring.nodes.link(node, self.free_node);
+            self.free_node = node + 1;
+        }
+        entry.edges -= 1;
+        self.edges.now -= 1;
+        entry.id.expect("it has not been taken back")
     }
 
     /// Takes back the slot of a task that has finished. `forget` unless its failure is still to be inherited;

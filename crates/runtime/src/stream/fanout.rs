@@ -4,26 +4,32 @@
 //! file walks through the protocol; `model.rs` explores it.
 
 use super::prefetch::prefetch_all;
-use super::sync::{AtomicU32, AtomicU64, Ordering};
+use super::sync::{AtomicU32, AtomicU64, Ordering, fence_after_exchange};
 
-/// The list is closed: the task has finished.
-const CLOSED: u32 = u32::MAX;
-/// Somebody outside sleeps until this task has finished.
-const WAITED: u32 = 1 << 31;
-/// One more successor in place.
+/// In `state`: the task has not finished.
+const OPEN: u32 = 0;
+/// The same, and somebody outside sleeps until it has.
+const WAITED: u32 = 1;
+/// The task has finished, and it is being decided which successors are told so by the finisher.
+const CLOSING: u32 = 2;
+/// It is decided: those in the list that the other bits describe, as `pushed` had it.
+const CLOSED: u32 = 1 << 31;
+
+/// In `pushed`: one more successor in place.
 const NEAR_ONE: u32 = 1 << 28;
-/// How many successors are in place: never all ones, so that no open list looks closed.
-const NEAR_BITS: u32 = WAITED - NEAR_ONE;
 /// The number of the latest node plus one; zero where there is none.
 const NODE: u32 = NEAR_ONE - 1;
 
-/// Successors that are kept in place, beside the head, in the cache line that the finisher needs anyway.
+/// Successors that are kept in place, in the cache lines that the finisher needs anyway.
 pub(crate) const NEAR: usize = 4;
 
 /// One task's list of successors: the first few in place, the rest in nodes.
 #[derive(Debug)]
 pub(crate) struct Fanout {
-    head: AtomicU32,
+    /// Written by the finisher, and by the holder of the submit lock where both meet.
+    state: AtomicU32,
+    /// What the list is made of: how many are in place, and the latest node. Written by the holder of the submit lock.
+    pushed: AtomicU32,
     near: [AtomicU32; NEAR],
 }
 
@@ -31,12 +37,17 @@ pub(crate) struct Fanout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
     /// The successor is in place; the node was not needed.
-    InPlace,
+    InPlace(Tie),
     /// The successor is in the node.
-    InNode,
-    /// The task has finished; the node may have been written.
+    InNode(Tie),
+    /// The task has finished; nothing was written.
     TooLate,
 }
+
+/// The list as it was after a push: to be confirmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "it is not certain yet that the finisher will see it"]
+pub(crate) struct Tie(u32);
 
 /// What [`Fanout::close`] found.
 #[derive(Clone, Copy, Debug)]
@@ -50,88 +61,125 @@ pub(crate) struct Closed<'a> {
 impl Fanout {
     /// A list that is closed: nothing is there to wait for.
     pub(crate) fn new_closed() -> Self {
-        Self { head: AtomicU32::new(CLOSED), near: std::array::from_fn(|_| AtomicU32::new(0)) }
+        Self {
+            state: AtomicU32::new(CLOSED),
+            pushed: AtomicU32::new(0),
+            near: std::array::from_fn(|_| AtomicU32::new(0)),
+        }
     }
 
     /// Empties and opens the list. Only the holder of the submit lock, for a slot that it has just taken.
     #[inline]
     pub(crate) fn open(&self) {
         // Relaxed: the slot's number reaches other threads through a push or a ready queue, both of which release.
-        self.head.store(0, Ordering::Relaxed);
+        self.pushed.store(0, Ordering::Relaxed);
+        self.state.store(OPEN, Ordering::Relaxed);
     }
 
     /// Adds `successor`, under `node` where there is no place nearer, unless the task has finished. Only the holder of
-    /// the submit lock.
+    /// the submit lock, for a task that is not in the list.
+    ///
+    /// A push is two plain stores. Whether they came in time is told by [`Fanout::confirm`], behind a fence that all
+    /// pushes of one successor share.
     #[inline]
     pub(crate) fn push(&self, nodes: &EdgeNodes, node: u32, successor: u32) -> Pushed {
-        // Acquire: where the list is closed, what the finished task wrote is visible to the successor.
-        let mut head = self.head.load(Ordering::Acquire);
-        while head != CLOSED {
-            let (new, pushed) = match self.near.get(near_count(head)) {
-                Some(place) => {
-                    // Relaxed: a finisher looks at this place only if it gets the head below.
-                    place.store(successor, Ordering::Relaxed);
-                    (head + NEAR_ONE, Pushed::InPlace)
-                }
-                None => {
-                    nodes.set(node, successor, head & NODE);
-                    ((node + 1) | (head & !NODE), Pushed::InNode)
-                }
-            };
-            // Release: the finisher that takes the list sees the place or the node. Acquire on failure as above.
-            match self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Acquire) {
-                Ok(_) => return pushed,
-                Err(now) => head = now,
-            }
+        // Acquire: where the task has finished, what it wrote is visible to the successor.
+        if self.state.load(Ordering::Acquire) >= CLOSING {
+            return Pushed::TooLate;
         }
-        Pushed::TooLate
+        // Relaxed: only the holder of the submit lock writes it.
+        let before = self.pushed.load(Ordering::Relaxed);
+        let (after, in_place) = match self.near.get(near_count(before)) {
+            Some(place) => {
+                place.store(successor, Ordering::Relaxed);
+                (before + NEAR_ONE, true)
+            }
+            None => {
+                nodes.set(node, successor, before & NODE);
+                ((node + 1) | (before & !NODE), false)
+            }
+        };
+        // Release: the finisher that sees this sees the place or the node.
+        self.pushed.store(after, Ordering::Release);
+        if in_place { Pushed::InPlace(Tie(after)) } else { Pushed::InNode(Tie(after)) }
+    }
+
+    /// Whether the finisher tells the successor that was pushed last. To be asked behind a full fence, once.
+    ///
+    /// Of the push before the fence and the finisher's `CLOSING` before its own, one is seen by the other side: an open
+    /// list will be found with the push in it. Where both saw each other, whoever is first to say so decides.
+    #[inline]
+    pub(crate) fn confirm(&self, tie: Tie) -> bool {
+        // Acquire: as in `push`.
+        match self.state.load(Ordering::Acquire) {
+            OPEN | WAITED => true,
+            state => self.decide(state, tie),
+        }
+    }
+
+    #[cold]
+    fn decide(&self, state: u32, Tie(pushed): Tie) -> bool {
+        let decided = match state {
+            // Release: the finisher gets what was pushed. Acquire: as in `push`.
+            CLOSING => self.state.compare_exchange(
+                CLOSING,
+                CLOSED | pushed,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ),
+            decided => Err(decided),
+        };
+        decided.map_or_else(|theirs| theirs == CLOSED | pushed, |_| true)
     }
 
     /// Asks for a wake-up when the task finishes; `false` where it has. Only the holder of the submit lock.
     pub(crate) fn ask(&self) -> bool {
-        let mut head = self.head.load(Ordering::Acquire);
-        while head != CLOSED {
-            match self.head.compare_exchange_weak(
-                head,
-                head | WAITED,
-                Ordering::Relaxed,
-                Ordering::Acquire,
-            ) {
-                Ok(_) => return true,
-                Err(now) => head = now,
-            }
+        match self.state.compare_exchange(OPEN, WAITED, Ordering::Relaxed, Ordering::Acquire) {
+            Ok(_) => true,
+            Err(state) => state == WAITED,
         }
-        false
     }
 
     /// Takes the list and refuses what comes later. The finisher only, once, and what it gets is to be read before the
     /// slot is given back.
     #[inline]
     pub(crate) fn close(&self) -> Closed<'_> {
-        // Acquire pairs with the push's release; Release shows the task's results to whoever finds the list closed.
-        let head = self.head.swap(CLOSED, Ordering::AcqRel);
-        debug_assert_ne!(head, CLOSED, "a task finishes once");
-        self.found(head)
+        // Release shows the task's results to whoever finds it finished.
+        let before = self.state.swap(CLOSING, Ordering::SeqCst);
+        debug_assert!(before < CLOSING, "a task finishes once");
+        fence_after_exchange();
+        // Acquire pairs with the push's release, and below with that of whoever decided otherwise.
+        let seen = self.pushed.load(Ordering::Acquire);
+        let decided = match self.state.compare_exchange(
+            CLOSING,
+            CLOSED | seen,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        ) {
+            Ok(_) => seen,
+            Err(theirs) => theirs & !CLOSED,
+        };
+        self.found(decided, before == WAITED)
     }
 
     /// The list as it stands. Only the holder of the submit lock, for a task that cannot finish meanwhile.
     pub(crate) fn peek(&self) -> Closed<'_> {
-        match self.head.load(Ordering::Acquire) {
-            CLOSED => Closed { near: &[], node: 0, waited: false },
-            head => self.found(head),
+        match self.state.load(Ordering::Acquire) {
+            OPEN | WAITED => self.found(self.pushed.load(Ordering::Relaxed), false),
+            _ => Closed { near: &[], node: 0, waited: false },
         }
     }
 
     #[inline]
-    fn found(&self, head: u32) -> Closed<'_> {
-        let near = &self.near[..near_count(head).min(NEAR)];
-        Closed { near, node: head & NODE, waited: head & WAITED != 0 }
+    fn found(&self, pushed: u32, waited: bool) -> Closed<'_> {
+        let near = &self.near[..near_count(pushed).min(NEAR)];
+        Closed { near, node: pushed & NODE, waited }
     }
 }
 
 #[inline]
-fn near_count(head: u32) -> usize {
-    ((head & NEAR_BITS) / NEAR_ONE) as usize
+fn near_count(pushed: u32) -> usize {
+    (pushed / NEAR_ONE) as usize
 }
 
 impl<'a> Closed<'a> {
@@ -145,7 +193,7 @@ impl<'a> Closed<'a> {
             next = after;
             Some(successor)
         });
-        // Relaxed: the head published them.
+        // Relaxed: `pushed` published them.
         self.near.iter().map(|place| place.load(Ordering::Relaxed)).chain(rest)
     }
 }
@@ -161,7 +209,7 @@ impl EdgeNodes {
         Self((0..count).map(|_| AtomicU64::new(0)).collect())
     }
 
-    // Relaxed both ways: the list's head publishes its nodes.
+    // Relaxed both ways: the list's `pushed` publishes its nodes.
     #[inline]
     fn set(&self, node: u32, successor: u32, next: u32) {
         self.0[node as usize]

@@ -6,10 +6,11 @@
 
 use std::time::Duration;
 
+use super::index_ring::IndexRing;
 use super::prefetch::prefetch;
 use super::ready::Pick;
 use super::shared::{Job, Shared};
-use super::worker::pause;
+use super::worker::{Moment, pause};
 
 /// How often a lane looks at the queues of others before its own.
 const LOOK_AROUND: u32 = 32;
@@ -20,6 +21,9 @@ const FEW: usize = 32;
 
 /// How long a thread without work looks whether another comes to its only ready task itself: a few empty tasks.
 const SETTLE: Duration = Duration::from_nanos(150);
+/// The same where the other goes through tasks that are shorter than that. The look itself holds it up: the lines of its
+/// queue travel to and fro.
+const SETTLE_RACING: Duration = Duration::from_micros(2);
 
 /// What a thread remembers from one pick to the next.
 #[derive(Debug, Default)]
@@ -28,8 +32,30 @@ pub(crate) struct Picker {
     batch: Vec<u32>,
     /// Leave what was submitted lately alone until it is a few, or a pause has shown that it will not be more.
     pub(crate) patient: bool,
-    /// For each lane in whose queue one task was seen last, how many had been taken from it by then.
-    seen: Vec<Option<u64>>,
+    /// The queue of each lane when one task was last seen in it.
+    seen: Vec<Option<Glimpse>>,
+}
+
+/// How many tasks had been taken from a queue by when.
+#[derive(Clone, Copy, Debug)]
+struct Glimpse {
+    taken: u64,
+    at: Moment,
+}
+
+impl Glimpse {
+    fn of(queue: &IndexRing) -> Self {
+        Self { taken: queue.taken(), at: Moment::now() }
+    }
+
+    /// How long to look whether the queue moves on, by how it did since `before`.
+    fn settle(self, before: Option<Self>) -> Duration {
+        let racing = before.is_some_and(|before| {
+            let tasks = u32::try_from(self.taken - before.taken).unwrap_or(u32::MAX);
+            tasks > 1 && self.at.since(before.at) < SETTLE.saturating_mul(tasks)
+        });
+        if racing { SETTLE_RACING } else { SETTLE }
+    }
 }
 
 impl Shared {
@@ -51,7 +77,7 @@ impl Shared {
         if let Some(slot) = own.pop() {
             return Some(Job::Root(Pick { slot, block: 0 }));
         }
-        self.pick_inbox(lane, picker).or_else(|| self.pick_rest(lane, picker, SETTLE))
+        self.pick_inbox(lane, picker).or_else(|| self.pick_rest(lane, picker, true))
     }
 
     /// A share of what was submitted lately: one to run, the others to the lane's own queue.
@@ -79,7 +105,7 @@ impl Shared {
     }
 
     /// The shared queue, the tasks inside tasks, and the queues of other lanes; last, what has a low priority.
-    fn pick_rest(&self, lane: usize, picker: &mut Picker, settle: Duration) -> Option<Job> {
+    fn pick_rest(&self, lane: usize, picker: &mut Picker, settle: bool) -> Option<Job> {
         if let Some(pick) = self.queue.pop(0) {
             return Some(self.picked(pick));
         }
@@ -96,17 +122,19 @@ impl Shared {
     ///
     /// Where it is the only one, its lane runs it next, with everything about it in that processor's cache; a chain of
     /// tasks would wander to and fro with every link. So it is left alone, until it turns out that the lane is busy
-    /// with another task: nothing has been taken from its queue since the last time it was seen, or within `settle`.
-    fn steal(&self, lane: usize, picker: &mut Picker, settle: Duration) -> Option<u32> {
+    /// with another task: nothing has been taken from its queue since the last time it was seen, or, where there is time
+    /// to `settle` that, for a moment.
+    fn steal(&self, lane: usize, picker: &mut Picker, settle: bool) -> Option<u32> {
         picker.seen.resize(self.lanes.len(), None);
         for other in (lane + 1..self.lanes.len()).chain(0..lane) {
             let queue = &self.lanes[other].ready;
             match queue.len() {
                 0 => continue,
                 1 => {
-                    let seen = Some(queue.taken());
-                    let known = std::mem::replace(&mut picker.seen[other], seen) == seen;
-                    if !known && (settle.is_zero() || !self.is_stuck(other, settle)) {
+                    let seen = Glimpse::of(queue);
+                    let before = picker.seen[other].replace(seen);
+                    let known = before.is_some_and(|before| before.taken == seen.taken);
+                    if !known && (!settle || !self.is_stuck(other, seen.settle(before))) {
                         continue;
                     }
                 }
@@ -138,7 +166,7 @@ impl Shared {
         if let Some(slot) = self.inbox.pop() {
             return Some(Job::Root(Pick { slot, block: 0 }));
         }
-        self.pick_rest(lane, picker, Duration::ZERO)
+        self.pick_rest(lane, picker, false)
     }
 
     /// A gang that has begun to form calls the threads that it needs.

@@ -14,7 +14,7 @@ use syncline_deps::TaskId;
 
 use super::fanout::Fanout;
 use super::scope::ScopeState;
-use super::sync::{AtomicU32, AtomicU64, Ordering};
+use super::sync::{AtomicU32, AtomicU64, Ordering, fence_after_exchange};
 use super::work::{Traits, Work};
 
 /// No predecessor has failed.
@@ -26,7 +26,7 @@ const GIVEN_UP: u32 = 2;
 /// One place of the task ring.
 ///
 /// What a task goes from one processor to another with lies in the first two cache lines, which are fetched as a pair:
-/// the counters, the first successors, the name and the body. The arguments follow; only a body that looks at them moves
+/// the counters, the first successors, the body and the id. The arguments follow; only a body that looks at them moves
 /// those lines.
 #[repr(C, align(128))]
 pub(crate) struct Slot {
@@ -44,7 +44,7 @@ pub(crate) struct Slot {
 }
 
 #[cfg(not(any(loom, shuttle)))]
-const _: () = assert!(size_of::<Slot>() == 3 * 128 && std::mem::offset_of!(Slot, work) == 40);
+const _: () = assert!(size_of::<Slot>() == 3 * 128 && std::mem::offset_of!(Slot, work) == 48);
 
 // SAFETY: the module's documentation says who may touch `work` when; all other members are `Sync`.
 unsafe impl Sync for Slot {}
@@ -122,6 +122,14 @@ impl Slot {
     pub(crate) fn count_down(&self, count: u32) -> bool {
         // Release: what the predecessor did is visible to whoever counts last; Acquire: and to the caller, if it did.
         self.pending.fetch_sub(count, Ordering::AcqRel) == count
+    }
+
+    /// As [`Slot::count_down`], and a full fence: what was stored before it is seen by whoever is not seen after it.
+    #[inline]
+    pub(crate) fn count_down_and_fence(&self, count: u32) -> bool {
+        let last = self.pending.fetch_sub(count, Ordering::SeqCst) == count;
+        fence_after_exchange();
+        last
     }
 
     /// The host may use the buffer that the task in this slot stands for, unless it has given up.

@@ -21,6 +21,9 @@ use super::{StreamBuffer, StreamError, TaskHandle};
 /// Submissions between two looks at what has finished, while there is room.
 const LOOK_EVERY: u64 = 32;
 
+/// A submission that waits for room, and does not sleep yet, waits until this share of the ring is free.
+const ROOM_SHARE: usize = 8;
+
 impl Shared {
     /// Refuses what only the outside may do.
     #[inline]
@@ -174,7 +177,10 @@ impl Shared {
             self.wait_until(Want::Room, None, |state, sleepy| {
                 self.take_back(state);
                 match self.lacking_now(state, need) {
-                    None => Ok(true),
+                    // Room for one more is worth a sleep, and not a look: the next submission would wait again.
+                    None => {
+                        Ok(sleepy || state.book.has_slots(self.options.ring_tasks / ROOM_SHARE))
+                    }
                     Some(_) if !sleepy => Ok(false),
                     Some(lacking) => self.refuse_stuck(state, spec, lacking, need).map(|()| false),
                 }

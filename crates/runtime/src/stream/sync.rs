@@ -23,6 +23,19 @@ pub(crate) use std::{
     thread, thread_local,
 };
 
+/// A full fence, by a thread whose last atomic operation was a sequentially consistent exchange (or another that reads
+/// and writes).
+///
+/// On x86-64 that instruction is one already; a second one would cost as much again.
+#[inline]
+pub(crate) fn fence_after_exchange() {
+    if cfg!(all(target_arch = "x86_64", not(any(loom, shuttle, miri)))) {
+        std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    } else {
+        fence(Ordering::SeqCst);
+    }
+}
+
 /// Locks, whether or not a thread panicked while it held the lock: nothing here is left half-done by a panic, which
 /// can come from user code only, and that runs without locks.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -17,14 +17,14 @@ use super::task::TaskSpec;
 /// Buffers' addresses that are kept in place.
 const BASES: usize = 4;
 /// Words of arguments that are kept in place: three matrices' worth.
-const WORDS: usize = 22;
+const WORDS: usize = 21;
 
 /// The task in a slot.
 #[repr(C)]
 pub(crate) struct Work {
-    pub(crate) name: Cow<'static, str>,
     pub(crate) body: Body,
     pub(crate) id: TaskId,
+    pub(crate) name: Cow<'static, str>,
     /// Looked at only where [`Traits::SCOPED`] says that there is one.
     pub(crate) scope: Option<Arc<ScopeState>>,
     pub(crate) priority: i32,

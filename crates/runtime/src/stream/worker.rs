@@ -23,6 +23,9 @@ const LOOK_LAST: Duration = Duration::from_micros(3);
 const LINGER_LOOKS: u32 = if cfg!(shuttle) { 2 } else { 8 };
 /// The pause between them: a few submissions.
 const LINGER_PAUSE: Duration = Duration::from_nanos(1400);
+/// A queue with one task in it that does not move for so long may belong to a lane that is busy with something longer.
+#[cfg(not(shuttle))]
+const STILL: Duration = Duration::from_nanos(60);
 /// Submissions that a worker which has run dry lets the submitter get ahead.
 const AHEAD: u64 = 64;
 /// Tasks that a helper runs before it looks again at what it waits for.
@@ -113,6 +116,31 @@ pub(crate) fn pause(_time: Duration) {
     thread::yield_now();
 }
 
+/// A point in time; in a model there is none, and none has passed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment(#[cfg(not(shuttle))] Instant);
+
+impl Moment {
+    #[inline]
+    pub(crate) fn now() -> Self {
+        Self(
+            #[cfg(not(shuttle))]
+            Instant::now(),
+        )
+    }
+
+    /// How long after `before` this is.
+    #[cfg(not(shuttle))]
+    pub(crate) fn since(self, before: Self) -> Duration {
+        self.0 - before.0
+    }
+
+    #[cfg(shuttle)]
+    pub(crate) fn since(self, _before: Self) -> Duration {
+        Duration::ZERO
+    }
+}
+
 /// As [`pause`], but ends early where another lane than `lane` has a task that it does not come to itself.
 ///
 /// A queue that nobody changes costs nothing to look at. One that moves is left alone for the rest of the time: each look
@@ -127,13 +155,16 @@ fn watch(shared: &Shared, lane: usize, time: Duration) {
             return;
         }
         let (most, taken) = shared.ready_elsewhere(lane);
-        if most > 1 || (most == 1 && before == Some(taken)) {
+        if most > 1 {
             return;
         }
-        if before.is_some_and(|before| before != taken) {
+        let &mut (known, since) = before.get_or_insert((taken, spent));
+        if known != taken {
             return pause(time - spent);
         }
-        before = Some(taken);
+        if most == 1 && spent - since >= STILL {
+            return;
+        }
         std::hint::spin_loop();
     }
 }
