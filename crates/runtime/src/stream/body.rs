@@ -34,12 +34,6 @@ impl Body {
             before => drop(before),
         }
     }
-
-    /// Takes the body out.
-    #[inline]
-    pub(crate) fn take(&mut self) -> Body {
-        std::mem::replace(self, Body::Empty)
-    }
 }
 
 // One cache line of a slot.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use syncline_deps::{SubmitOptions, Submitter, TaskId};
 
 use super::failure::Record;
-use super::fanout::{EdgeNodes, NEAR, Pushed, Tie};
+use super::fanout::{EdgeNodes, Fanout, NEAR, Pushed, Tie};
 use super::prefetch::{prefetch, prefetch_all};
 use super::slot::Slot;
 use super::sync::Mutex;
@@ -203,36 +203,52 @@ impl Book {
         number: u32,
         origin_of: impl Fn(TaskId) -> Option<TaskId>,
     ) -> bool {
-        let slot = &ring.slots[number as usize];
-        self.tied.clear();
-        let mut settled = 1;
-        for position in 0..self.preds.len() {
-            let pred = self.preds[position];
-            if !self.tie(ring, pred, number) {
-                settled += 1;
-                if let Some(origin) = origin_of(pred) {
-                    slot.inherit(origin);
-                }
+        let slots = &*ring.slots;
+        let slot = &slots[number as usize];
+        let Self { preds, tied, index, entries, free_node, .. } = self;
+        tied.clear();
+        for &pred in preds.iter() {
+            let place = index.find(pred, entries);
+            let tie = place.and_then(|place| {
+                let (entry, list) = (&mut entries[place as usize], &slots[place as usize].fanout);
+                entry.tie(list, &ring.nodes, free_node, number).map(|tie| (place, tie))
+            });
+            match tie {
+                Some(tie) => tied.push(tie),
+                None => inherit(slot, origin_of(pred)),
             }
         }
-        if self.tied.is_empty() {
+        if tied.is_empty() {
             // Nobody else knows of it.
             return true;
         }
-        let ready = slot.count_down_and_fence(settled);
+        self.edges.add(tied.len());
+        let settled = 1 + preds.len() - tied.len();
+        let ready = slot.count_down_and_fence(settled as u32);
+        let in_time = |&(pred, tie): &(u32, Tie)| slots[pred as usize].fanout.confirm(tie);
+        // Those that were late have not been counted, so that nobody else can have found the task ready.
+        ready || (!tied.iter().all(in_time) && self.untie_late(ring, number, origin_of))
+    }
+
+    /// Takes the task in slot `number` off the lists where it came too late; whether none is left to wait for.
+    #[cold]
+    fn untie_late(
+        &mut self,
+        ring: &Ring,
+        number: u32,
+        origin_of: impl Fn(TaskId) -> Option<TaskId>,
+    ) -> bool {
+        let slot = &ring.slots[number as usize];
         let mut late = 0;
         for position in 0..self.tied.len() {
             let (pred, tie) = self.tied[position];
+            // What was said of one that had finished before is said again.
             if !ring.slots[pred as usize].fanout.confirm(tie) {
                 late += 1;
-                let task = self.untie(ring, pred);
-                if let Some(origin) = origin_of(task) {
-                    slot.inherit(origin);
-                }
+                inherit(slot, origin_of(self.untie(ring, pred)));
             }
         }
-        // Those that were late have not been counted, so that nobody else can have found the task ready.
-        ready || (late > 0 && slot.count_down(late))
+        slot.count_down(late)
     }
 
     /// Fetches a slot that is used a few submissions later: in a large ring it has gone from this processor's caches.
@@ -243,33 +259,6 @@ impl Book {
             prefetch_all(&ring.slots[slot]);
             prefetch_all(&self.entries[slot]);
         }
-    }
-
-    /// Puts the task in slot `successor` on the list of `pred`, unless that has finished.
-    #[inline]
-    fn tie(&mut self, ring: &Ring, pred: TaskId, successor: u32) -> bool {
-        let Some(number) = self.find(pred) else { return false };
-        let entry = &mut self.entries[number as usize];
-        let node = self.free_node - 1;
-        // The list of free nodes is looked at only where a node is taken: its lines are the finishers' to read.
-        let next = if entry.edges < NEAR as u32 { 0 } else { ring.nodes.next(node) };
-        let tie = match ring.slots[number as usize].fanout.push(&ring.nodes, node, successor) {
-            Pushed::TooLate => return false,
-            Pushed::InPlace(tie) => tie,
-            Pushed::InNode(tie) => {
-                self.free_node = next;
-                ring.nodes.prefetch(next);
-                entry.latest_node = node + 1;
-                if entry.first_node == 0 {
-                    entry.first_node = node + 1;
-                }
-                tie
-            }
-        };
-        entry.edges += 1;
-        self.edges.add(1);
-        self.tied.push((number, tie));
-        true
     }
 
     /// Takes the latest successor of the task in slot `pred`, which came too late, off the books; which task that is.
@@ -324,6 +313,46 @@ impl Book {
         // It is used again soon, and a finisher wrote to it last: its lines come over meanwhile.
         prefetch(&ring.slots[slot as usize]);
         task
+    }
+}
+
+impl Entry {
+    /// Puts the task in slot `successor` on this task's list, unless it has finished; in the first free node where there
+    /// is no place nearer.
+    #[inline]
+    fn tie(
+        &mut self,
+        list: &Fanout,
+        nodes: &EdgeNodes,
+        free_node: &mut u32,
+        successor: u32,
+    ) -> Option<Tie> {
+        let node = *free_node - 1;
+        // The list of free nodes is looked at only where a node is taken: its lines are the finishers' to read.
+        let next = if self.edges < NEAR as u32 { 0 } else { nodes.next(node) };
+        let tie = match list.push(nodes, node, successor) {
+            Pushed::TooLate => return None,
+            Pushed::InPlace(tie) => tie,
+            Pushed::InNode(tie) => {
+                *free_node = next;
+                nodes.prefetch(next);
+                self.latest_node = node + 1;
+                if self.first_node == 0 {
+                    self.first_node = node + 1;
+                }
+                tie
+            }
+        };
+        self.edges += 1;
+        Some(tie)
+    }
+}
+
+/// The task in `slot` inherits a failure, if there is one.
+#[inline]
+fn inherit(slot: &Slot, origin: Option<TaskId>) {
+    if let Some(origin) = origin {
+        slot.inherit(origin);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tasks as the caller describes them.
 
 use std::borrow::{Borrow, Cow};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
 
 use syncline_deps::{Access, Arg, BufferId, TaskId, View};
@@ -117,13 +117,15 @@ unsafe impl Send for Place {}
 pub(crate) const FRESH: u32 = u32::MAX;
 
 thread_local! {
-    /// Descriptions of earlier tasks, for their vectors: a task costs no allocation once a thread is warm.
+    /// The description of the last task, for its vectors: a task costs no allocation once a thread is warm.
+    static SPENT: Cell<Option<Box<TaskSpec>>> = const { Cell::new(None) };
+    /// More of them, for a thread that prepares several tasks before it submits them.
     #[allow(clippy::vec_box, reason = "they come and go as boxes: taking one out moves one word")]
-    static SPENT: RefCell<Vec<Box<TaskSpec>>> = const { RefCell::new(Vec::new()) };
+    static RESERVE: RefCell<Vec<Box<TaskSpec>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Spent descriptions that a thread keeps.
-const SPENT_MAX: usize = 16;
+/// Descriptions in a thread's reserve, at most.
+const RESERVE_MAX: usize = 16;
 
 impl TaskSpec {
     pub(crate) const fn empty() -> Self {
@@ -146,15 +148,28 @@ impl TaskSpec {
 
     #[inline]
     pub(crate) fn reused(name: Cow<'static, str>) -> Box<Self> {
-        let spent = SPENT.try_with(|spent| spent.borrow_mut().pop()).ok().flatten();
-        let mut spec = spent.unwrap_or_else(|| Box::new(Self::empty()));
+        let mut spec = match SPENT.try_with(Cell::take) {
+            Ok(Some(spec)) => spec,
+            _ => Self::from_reserve(),
+        };
         spec.name = name;
         spec
     }
 
-    #[inline]
-    pub(crate) fn take_name(&mut self) -> Cow<'static, str> {
-        std::mem::replace(&mut self.name, Cow::Borrowed(""))
+    #[cold]
+    fn from_reserve() -> Box<Self> {
+        let reserve = RESERVE.try_with(|reserve| reserve.borrow_mut().pop());
+        reserve.ok().flatten().unwrap_or_else(|| Box::new(Self::empty()))
+    }
+
+    #[cold]
+    fn to_reserve(self: Box<Self>) {
+        let _ = RESERVE.try_with(|reserve| {
+            let mut reserve = reserve.borrow_mut();
+            if reserve.len() < RESERVE_MAX {
+                reserve.push(self);
+            }
+        });
     }
 
     /// Keeps the vectors for another task of this thread.
@@ -166,12 +181,9 @@ impl TaskSpec {
         self.body.set(Body::Empty);
         (self.priority, self.blocks, self.gang, self.host) = (0, 1, false, false);
         (self.exclusive, self.outputs, self.stream) = (false, 0, 0);
-        let _ = SPENT.try_with(|spent| {
-            let mut spent = spent.borrow_mut();
-            if spent.len() < SPENT_MAX {
-                spent.push(self);
-            }
-        });
+        if let Ok(Some(before)) = SPENT.try_with(|spent| spent.replace(Some(self))) {
+            before.to_reserve();
+        }
     }
 
     #[inline]

@@ -119,10 +119,9 @@ impl Work {
         if let Some(scope) = scope {
             self.scope = Some(scope.clone());
         }
-        if let Cow::Owned(before) = std::mem::replace(&mut self.name, spec.take_name()) {
-            drop(before);
-        }
-        self.body.set(spec.body.take());
+        // What is exchanged goes the way of the description: it is used again, without a look at what it holds.
+        std::mem::swap(&mut self.name, &mut spec.name);
+        std::mem::swap(&mut self.body, &mut spec.body);
         (self.priority, self.blocks) = (spec.priority, spec.blocks);
         self.args.clear();
         for arg in spec.args.iter() {
