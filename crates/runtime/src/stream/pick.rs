@@ -20,9 +20,10 @@ const BATCH: usize = 32;
 const FEW: usize = 32;
 
 /// How long a thread without work looks whether another comes to its only ready task itself: a few empty tasks.
-const SETTLE: Duration = Duration::from_nanos(150);
-/// The same where the other goes through tasks that are shorter than that. The look itself holds it up: the lines of its
-/// queue travel to and fro.
+const SETTLE: Duration = Duration::from_nanos(100);
+/// A lane is racing that has spent less than this on each of its last tasks.
+const RACING: Duration = Duration::from_nanos(300);
+/// As [`SETTLE`], where the other is racing. The look itself holds it up: the lines of its queue travel to and fro.
 const SETTLE_RACING: Duration = Duration::from_micros(2);
 
 /// What a thread remembers from one pick to the next.
@@ -52,7 +53,7 @@ impl Glimpse {
     fn settle(self, before: Option<Self>) -> Duration {
         let racing = before.is_some_and(|before| {
             let tasks = u32::try_from(self.taken - before.taken).unwrap_or(u32::MAX);
-            tasks > 1 && self.at.since(before.at) < SETTLE.saturating_mul(tasks)
+            tasks > 1 && self.at.since(before.at) < RACING.saturating_mul(tasks)
         });
         if racing { SETTLE_RACING } else { SETTLE }
     }

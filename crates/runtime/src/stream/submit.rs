@@ -23,6 +23,8 @@ const LOOK_EVERY: u64 = 32;
 
 /// A submission that waits for room, and does not sleep yet, waits until this share of the ring is free.
 const ROOM_SHARE: usize = 8;
+/// So many looks long: after that, any room will do.
+const ROOM_LOOKS: u32 = 64;
 
 impl Shared {
     /// Refuses what only the outside may do.
@@ -172,15 +174,16 @@ impl Shared {
     ) -> Result<MutexGuard<'a, RootState>, StreamError> {
         let started = Instant::now();
         let _blocked = self.counters.blocked_on(resource, started);
+        let share = self.options.ring_tasks / ROOM_SHARE;
         loop {
             drop(state);
+            let mut looks = 0;
             self.wait_until(Want::Room, None, |state, sleepy| {
                 self.take_back(state);
+                looks += 1;
                 match self.lacking_now(state, need) {
-                    // Room for one more is worth a sleep, and not a look: the next submission would wait again.
-                    None => {
-                        Ok(sleepy || state.book.has_slots(self.options.ring_tasks / ROOM_SHARE))
-                    }
+                    // With room for one, the next submission would wait again.
+                    None => Ok(sleepy || looks > ROOM_LOOKS || state.book.has_slots(share)),
                     Some(_) if !sleepy => Ok(false),
                     Some(lacking) => self.refuse_stuck(state, spec, lacking, need).map(|()| false),
                 }
