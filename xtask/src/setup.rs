@@ -38,6 +38,9 @@ const FOR_BENCHMARKS: &[Package] = &[
     ("/usr/include/starpu/1.3/starpu.h", "libstarpu-dev"),
 ];
 
+/// torch with gloo, beside refits between processes: Debian's, which is a tenth of what the wheel and its libraries are.
+const FOR_GLOO: &[Package] = &[("/usr/lib/python3/dist-packages/torch", "python3-torch")];
+
 /// Resharding over MPI; where there is none, its tests and rows are left out, with a word.
 const FOR_MPI: &[Package] = &[
     ("/usr/bin/mpirun", "openmpi-bin"),
@@ -116,8 +119,11 @@ fn install(packages: &[Package]) -> Result<(), String> {
 pub fn run(need: Need) -> Result<(), String> {
     install(FOR_TESTS)?;
     // A missing peer leaves out its rows, a missing browser or driver its tests; none of these is a reason to do nothing.
-    let wished = if need == Need::Benchmarks { FOR_BENCHMARKS } else { FOR_BROWSER_TESTS };
-    for packages in [FOR_DEVICE_TESTS, wished, FOR_MPI, FOR_NAMESPACES] {
+    let wished: &[&[Package]] = match need {
+        Need::Tests => &[FOR_BROWSER_TESTS],
+        Need::Benchmarks => &[FOR_BENCHMARKS, FOR_GLOO],
+    };
+    for packages in [FOR_DEVICE_TESTS, FOR_MPI, FOR_NAMESPACES].iter().chain(wished) {
         if let Err(message) = install(packages) {
             eprintln!("{message}");
         }

@@ -21,24 +21,17 @@ fn without_mpi_the_program_says_what_to_install() {
 mod with_mpi {
     use std::fs;
     use std::path::Path;
-    use std::process::Command;
 
     use serde_json::json;
-    use syncline_testing::Rng;
+    use syncline_testing::{RankLauncher, Rng};
 
     use super::{FROM, TO, run};
     use crate::support::directory;
 
     /// The program as `ranks` ranks; standard output and error of all of them.
     fn mpirun(ranks: usize, args: &[&str]) -> (bool, String, String) {
-        let version =
-            Command::new("mpirun").arg("--version").output().expect("mpirun is installed");
-        let mut command = Command::new("mpirun");
-        command.args(["-n", &ranks.to_string()]);
-        if String::from_utf8_lossy(&version.stdout).contains("Open MPI") {
-            command.args(["--oversubscribe", "--bind-to", "none"]);
-            command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        }
+        let launcher = RankLauncher::find().expect("a launcher beside the library");
+        let mut command = launcher.command(ranks);
         command.arg(env!("CARGO_BIN_EXE_syncline")).args(args);
         command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
         let output = command.output().unwrap();
