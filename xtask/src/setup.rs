@@ -57,7 +57,10 @@ pub fn has_mpi() -> bool {
 
 /// Where the Python of the tests lives, with the packages below: files of ours are read by others, and the other way round.
 const PYTHON: &str = "target/python";
-const PYTHON_PACKAGES: &[&str] = &["safetensors", "numpy"];
+const PYTHON_PACKAGES: &[&str] = &["safetensors>=0.8", "numpy"];
+/// Succeeds where they are there; older ones do not know every element type.
+const HAS_PYTHON_PACKAGES: &str = "import numpy, safetensors; \
+    assert [int(part) for part in safetensors.__version__.split('.')[:2]] >= [0, 8]";
 
 /// NVIDIA's compiler library, which needs no device: the tests compile CUDA C with it where it can be had.
 const CUDA_COMPILER: &str = "nvidia-cuda-nvrtc-cu12";
@@ -71,7 +74,7 @@ pub fn python() -> Option<PathBuf> {
         let mut pip = Command::new(&program);
         command::run(pip.args(["-m", "pip", "install", "--quiet"]).args(packages))
     };
-    if !succeeds(&shown, &["-c", "import safetensors.numpy"]) {
+    if !succeeds(&shown, &["-c", HAS_PYTHON_PACKAGES]) {
         let made = command::run(Command::new("python3").args(["-m", "venv", PYTHON]));
         if let Err(message) = made.and_then(|()| install(PYTHON_PACKAGES)) {
             eprintln!("no Python for the tests: {message}");
