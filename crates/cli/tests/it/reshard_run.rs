@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::json;
 use syncline_testing::Rng;
 
-use crate::support::{command, directory, run};
+use crate::support::{command, directory, in_terminal, run};
 
 /// A model of `layers` layers of two matrices of 1 MiB each, as one file.
 fn write_model(folder: &Path, layers: usize) {
@@ -64,6 +64,22 @@ fn a_checkpoint_goes_there_and_back() {
     assert!(plan.contains("0 B moved"), "{plan}");
     let line = run(&["reshard", "run", &path("in"), &path("out"), "--to", "tp=2"]).refusal();
     assert!(line.contains("already exists"), "{line}");
+}
+
+#[test]
+fn a_terminal_shows_how_far_it_is() {
+    let folder = directory("reshard_bar");
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    write_model(&folder.join("in"), 8);
+    // Slots of a line make it slow enough to be seen.
+    let (from, to) = (path("in"), path("out"));
+    let args = ["reshard", "run", &from, &to, "--to", "tp=4", "--slot-bytes", "64"];
+    let Some(shown) = in_terminal(&args) else { return };
+    for words in ["[#", "%  ", "MiB of 16.00 MiB, ", " GB/s, ", " s left", "tensors  16"] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    let piped = command(&["reshard", "run", &from, &path("again"), "--to", "tp=4"]).output();
+    assert!(piped.unwrap().stderr.is_empty());
 }
 
 #[test]

@@ -49,6 +49,20 @@ pub fn run_with_input(args: &[&str], input: &Path) -> Run {
     finished(command(args).stdin(input).output().expect("the program starts"))
 }
 
+/// What a person sees who runs the program in a terminal; `None`, with a word, where none can be made.
+pub fn in_terminal(args: &[&str]) -> Option<String> {
+    let program = [&[env!("CARGO_BIN_EXE_syncline")], args].concat().join(" ");
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--command", &program, "/dev/null"]);
+    let Ok(output) = script.stdin(Stdio::null()).output() else {
+        eprintln!("skipped: no `script` to make a terminal with");
+        return None;
+    };
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{shown}");
+    Some(shown)
+}
+
 fn finished(output: Output) -> Run {
     let text = |bytes| String::from_utf8(bytes).expect("the program prints UTF-8");
     Run { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }

@@ -1,23 +1,23 @@
 //! `syncline reshard run`: a checkpoint in another layout.
 
-mod disk;
 mod team;
 
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use syncline_checkpoint::{
     Alone, Checkpoint, Conversion, ConversionOptions, Destination, Summary, add_builtin_rules,
-    parse_rules, parse_target, target_specs,
+    disk_gb_per_s, parse_rules, parse_target, target_specs,
 };
 use syncline_deps::Dtype;
 use syncline_reshard::transport::shm;
 use syncline_reshard::{Layout, LayoutFile, MeshLayout, ReshardError, TensorRule, TensorSpec};
 
 use super::plan::{in_file, load};
-use super::progress::{Counter, ProgressLine};
+use super::progress::{Counter, ProgressBar};
 use super::size::show;
 use super::{RunArgs, Transport, launch, mpi};
 use crate::input::{name_of, read_bytes};
@@ -30,6 +30,10 @@ const SLOTS: (usize, usize) = (1, 4096);
 
 /// Runs from this length on are compared with the disk's own speed.
 const DISK_FROM_S: f64 = 1.0;
+/// About how long that is measured.
+const DISK_S: f64 = 0.5;
+/// Enough to see past the cache of a moment; no more than a slow disk takes in a second or two.
+const DISK_BYTES: Range<u64> = 64 << 20..1 << 30;
 
 pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let ranks = match args.transport {
@@ -83,9 +87,9 @@ fn threads(args: &RunArgs, ranks: Option<usize>) -> usize {
 }
 
 fn by_threads(args: &RunArgs, conversion: &Conversion<'_>) -> Result<Outcome, Failure> {
-    let progress = ProgressLine::new(conversion.bytes());
+    let progress = ProgressBar::new(conversion.bytes());
     let summary = conversion.run_with(&Alone, &args.destination, &|done| progress.update(done));
-    progress.finish();
+    drop(progress);
     let summary = summary?;
     to_standard_output(|out| show_summary(args, &summary, out))
 }
@@ -93,7 +97,7 @@ fn by_threads(args: &RunArgs, conversion: &Conversion<'_>) -> Result<Outcome, Fa
 /// Every PE in a process of its own, which says on its output how far it is.
 fn by_processes(args: &RunArgs, conversion: &Conversion<'_>) -> Result<Outcome, Failure> {
     let pes = args.pes.unwrap_or_else(cores).max(1);
-    let progress = ProgressLine::new(conversion.bytes());
+    let progress = ProgressBar::new(conversion.bytes());
     let started = Instant::now();
     let mut done = vec![0; pes];
     let said = launch::processes(pes, None, |rank, line| {
@@ -102,7 +106,7 @@ fn by_processes(args: &RunArgs, conversion: &Conversion<'_>) -> Result<Outcome, 
             progress.update(done.iter().sum());
         }
     });
-    progress.finish();
+    drop(progress);
     let said = said.map_err(Failure::Usage)?;
     let missing = || Failure::Usage("PE 0 has not reported".to_owned());
     let mut summary = team::parse_summary(&said[0]).ok_or_else(missing)?;
@@ -118,11 +122,9 @@ fn as_pe(args: &RunArgs, conversion: &Conversion<'_>) -> Result<Outcome, Failure
     let endpoint = args.role.join(pes, &options, timeout).map_err(Failure::Usage)?;
     let team = TransportTeam::new(&endpoint, timeout);
     let counter = Mutex::new(Counter::default());
-    // Whoever finds the line in use has nothing to add to it.
+    let total = conversion.bytes_of(&team);
     let summary = conversion.run_with(&team, &args.destination, &|done| {
-        if let Ok(mut counter) = counter.try_lock() {
-            counter.print(done);
-        }
+        counter.lock().expect("no thread panics with it").print(done, total);
     })?;
     to_standard_output(|out| {
         writeln!(out, "{}", team::summary_text(&summary))?;
@@ -141,11 +143,11 @@ fn by_ranks(
     let said = ranks.run(SLOTS, timeout, |endpoint| {
         let team = TransportTeam::new(&endpoint, timeout);
         // All have as much to do: the first one's progress stands for all.
-        let progress = ranks.is_first().then(|| ProgressLine::new(conversion.bytes_of(&team)));
+        let progress = ranks.is_first().then(|| ProgressBar::new(conversion.bytes_of(&team)));
         let summary = conversion.run_with(&team, &args.destination, &|done| {
             progress.iter().for_each(|progress| progress.update(done));
         });
-        progress.iter().for_each(ProgressLine::finish);
+        drop(progress);
         done = Some(summary.map_err(|error| error.to_string())?);
         Ok(String::new())
     })?;
@@ -242,8 +244,9 @@ fn show_summary(args: &RunArgs, summary: &Summary, out: &mut dyn Write) -> io::R
     writeln!(out, "bytes    {} in {seconds:.2} s", show(summary.bytes))?;
     writeln!(out, "rate     {rate:.2} GB/s")?;
     // Short runs say nothing about a disk, and must not wait for it either.
+    let disk_bytes = ((rate * 1e9 * DISK_S) as u64).clamp(DISK_BYTES.start, DISK_BYTES.end);
     if seconds >= DISK_FROM_S
-        && let Some(disk) = disk::write_gb_per_s(&args.destination)
+        && let Some(disk) = disk_gb_per_s(&args.destination, cores(), disk_bytes)
     {
         writeln!(out, "disk     {disk:.2} GB/s by itself: {:.0}% of that", rate / disk * 100.0)?;
     }
