@@ -1,5 +1,6 @@
 //! `syncline reshard run`: a checkpoint in another layout.
 
+mod dry_run;
 mod team;
 
 use std::io::{self, Write};
@@ -58,7 +59,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     if args.dry_run {
         return to_standard_output(|out| {
             if speaks {
-                show_tensors(&source, &destination, &specs, out)?;
+                dry_run::show_tensors(&source, &destination, &specs, out)?;
                 writeln!(out, "{} would be written", show(conversion.bytes()))?;
             }
             Ok(Outcome::Success)
@@ -198,42 +199,6 @@ fn read_rules(path: &Path) -> Result<Vec<TensorRule>, Failure> {
 fn unnamed(mesh: &MeshLayout, specs: &[TensorSpec]) -> Vec<String> {
     let names = specs.iter().map(|spec| &spec.name);
     names.filter(|name| mesh.rule_for(name).is_none()).cloned().collect()
-}
-
-fn show_tensors(
-    source: &Checkpoint,
-    destination: &Destination,
-    specs: &[TensorSpec],
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    for spec in specs {
-        let before = source.layout().tensor(&spec.name);
-        let dtype = before.map_or(spec.dtype, |tensor| tensor.dtype());
-        write!(out, "{}  {dtype} {}", one_line(&spec.name), spec.shape)?;
-        let Destination::Sharded(layout) = destination else {
-            writeln!(out, " -> {} {}", spec.dtype, spec.shape)?;
-            continue;
-        };
-        let Some(tensor) = layout.tensor(&spec.name) else {
-            writeln!(out, " -> not in the destination")?;
-            continue;
-        };
-        let shards = tensor.placement().shards();
-        let shapes = shards.chunk_by(|one, next| one.shape == next.shape);
-        write!(out, " -> {}", tensor.dtype())?;
-        for run in shapes {
-            write!(out, " {}", run[0].shape)?;
-            match run {
-                [only] => write!(out, " on rank {}", only.rank)?,
-                [first, .., last] => {
-                    write!(out, " on {} ranks {}..{}", run.len(), first.rank, last.rank)?
-                }
-                [] => {}
-            }
-        }
-        writeln!(out)?;
-    }
-    Ok(())
 }
 
 fn show_summary(args: &RunArgs, summary: &Summary, out: &mut dyn Write) -> io::Result<Outcome> {
