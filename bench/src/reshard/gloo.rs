@@ -81,11 +81,12 @@ mod tests {
     use super::*;
     use crate::Effort;
 
-    /// The peer compares every element of what it received.
+    /// The peer compares every element of what it received. Torch takes a second to start: the first and the last case do.
     #[test]
-    fn it_moves_every_case() {
+    fn it_moves_large_and_small_tensors() {
         let Some(gloo) = Gloo::find() else { return };
-        for case in Case::all(Effort::Smoke) {
+        let mut cases = Case::all(Effort::Smoke);
+        for case in [cases.remove(0), cases.remove(cases.len() - 1)] {
             assert!(gloo.measure(&case, 1).median > 0.0, "{}", case.describe());
         }
     }
