@@ -21,6 +21,7 @@ use syncline_reshard::MeshLayout;
 
 use crate::Effort;
 use crate::measure::{figure, timed};
+use crate::peers;
 use crate::row::Row;
 use model::Model;
 
@@ -44,9 +45,13 @@ pub fn run(effort: Effort) -> Vec<Row> {
         Effort::Quick => 5,
         Effort::Full => 3,
     };
+    let python = match effort {
+        Effort::Smoke => None,
+        _ => peers::python("safetensors and numpy", "import safetensors.numpy"),
+    };
     let mut rows = Vec::new();
     for (name, from, to) in CASES {
-        let (from, python) = (folder.join(from), python(effort));
+        let from = folder.join(from);
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         let (mut copied, mut synced) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
@@ -109,20 +114,6 @@ fn sync(to: &Path) {
 
 fn remove(folder: &Path) {
     fs::remove_dir_all(folder).expect("it was just made");
-}
-
-/// The Python of the tests; `None`, with a word, where it lacks what the peer needs.
-fn python(effort: Effort) -> Option<String> {
-    if effort == Effort::Smoke {
-        return None;
-    }
-    let python = std::env::var("SYNCLINE_PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    let import = Command::new(&python).args(["-c", "import safetensors.numpy"]).output();
-    if import.is_ok_and(|import| import.status.success()) {
-        return Some(python);
-    }
-    eprintln!("{python} has no safetensors and numpy, and is left out: set SYNCLINE_PYTHON");
-    None
 }
 
 fn in_python(python: &str, what: &str, from: &Path, to: &Path, layers: u64) -> Option<f64> {

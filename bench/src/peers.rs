@@ -1,4 +1,4 @@
-//! Peers written in C and C++, compiled when they are needed.
+//! Peers written in C and C++, compiled when they are needed, and the Python of those that are written in it.
 //!
 //! A peer is one file in `bench/peers`. It prints one number for each line of its result: what it measured. Where
 //! the compiler or a library is missing, the rows beside that peer are left out, and a line says why.
@@ -12,6 +12,25 @@ static LEFT_OUT: AtomicBool = AtomicBool::new(false);
 /// From here on no peer is compiled: rows beside them are left out.
 pub fn leave_out() {
     LEFT_OUT.store(true, Ordering::Relaxed);
+}
+
+/// The first Python for which `statement` succeeds: the one that the tests use, or the system's. `None`, with a word, where
+/// none has `what` is needed.
+pub fn python(what: &str, statement: &str) -> Option<String> {
+    if LEFT_OUT.load(Ordering::Relaxed) {
+        return None;
+    }
+    let of_tests = std::env::var("SYNCLINE_PYTHON").ok();
+    let systems = ["python3", "/usr/bin/python3"].map(str::to_owned);
+    let has_it = |python: &String| {
+        let tried = Command::new(python).args(["-c", statement]).output();
+        tried.is_ok_and(|tried| tried.status.success())
+    };
+    let found = of_tests.into_iter().chain(systems).find(has_it);
+    if found.is_none() {
+        eprintln!("no Python has {what}, which is left out: set SYNCLINE_PYTHON to one that has");
+    }
+    found
 }
 
 /// A peer that has been compiled.

@@ -3,8 +3,10 @@
 //! Four processes hold a model in one layout and move it to another over shared memory: directly into the
 //! destination, and through slots. In the same run, between the same barriers, each copies as many bytes as it has to
 //! move from one private buffer to another: with memcpy, and with stores that bypass the caches, which is what the
-//! memory can do. Rounds are interleaved, so that a noisy neighbour disturbs all alike.
+//! memory can do. Rounds are interleaved, so that a noisy neighbour disturbs all alike. Where there is a torch with gloo, it
+//! moves the same plan right after them.
 
+pub mod gloo;
 pub mod model;
 mod pe;
 
@@ -15,6 +17,7 @@ use std::time::Duration;
 use crate::Effort;
 use crate::measure::{Figure, figure};
 use crate::row::Row;
+use gloo::Gloo;
 use model::Case;
 
 pub use pe::{is_pe, run_pe};
@@ -27,11 +30,12 @@ const WAYS: [&str; 4] = ["direct", "packed", "memcpy", "streaming"];
 
 /// Measures refits of a large model and of many small tensors.
 pub fn run(effort: Effort) -> Vec<Row> {
+    let gloo = (effort != Effort::Smoke).then(Gloo::find).flatten();
     let cases = Case::all(effort);
-    cases.iter().flat_map(|case| measure(case, effort)).collect()
+    cases.iter().flat_map(|case| measure(case, effort, gloo.as_ref())).collect()
 }
 
-fn measure(case: &Case, effort: Effort) -> Vec<Row> {
+fn measure(case: &Case, effort: Effort, gloo: Option<&Gloo>) -> Vec<Row> {
     let rounds = match effort {
         Effort::Smoke => 1,
         Effort::Quick => 5,
@@ -46,12 +50,14 @@ fn measure(case: &Case, effort: Effort) -> Vec<Row> {
         figure(samples.iter().map(|round| round[at]).collect())
     };
     let (memcpy, streaming) = (of("memcpy").median, of("streaming").median);
+    let gloo = gloo.map(|gloo| gloo.measure(case, rounds).median);
     let mut rows = Vec::new();
     for way in ["direct", "packed"] {
         let work = format!("{}, {way}", case.describe());
         let row = Row::new(BENCH, work, "ms", case.bytes(), of(way));
         rows.push(row.beside("memcpy", memcpy));
         rows.push(row.beside("limit:streaming-stores", streaming));
+        rows.extend(gloo.map(|gloo| row.beside(Gloo::NAME, gloo)));
     }
     let extra = reports.iter().map(|report| extra_mib(report)).fold(0.0, f64::max);
     let extra = Figure { median: extra, spread: 0.0 };

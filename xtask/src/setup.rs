@@ -38,6 +38,9 @@ const FOR_BENCHMARKS: &[Package] = &[
     ("/usr/include/starpu/1.3/starpu.h", "libstarpu-dev"),
 ];
 
+/// torch with gloo, beside refits between processes: Debian's, which is a tenth of what the wheel and its libraries are.
+const FOR_GLOO: &[Package] = &[("/usr/lib/python3/dist-packages/torch", "python3-torch")];
+
 /// Resharding over MPI; where there is none, its tests and rows are left out, with a word.
 const FOR_MPI: &[Package] = &[
     ("/usr/bin/mpirun", "openmpi-bin"),
@@ -54,7 +57,10 @@ pub fn has_mpi() -> bool {
 
 /// Where the Python of the tests lives, with the packages below: files of ours are read by others, and the other way round.
 const PYTHON: &str = "target/python";
-const PYTHON_PACKAGES: &[&str] = &["safetensors", "numpy"];
+const PYTHON_PACKAGES: &[&str] = &["safetensors>=0.8", "numpy"];
+/// Succeeds where they are there; older ones do not know every element type.
+const HAS_PYTHON_PACKAGES: &str = "import numpy, safetensors; \
+    assert [int(part) for part in safetensors.__version__.split('.')[:2]] >= [0, 8]";
 
 /// NVIDIA's compiler library, which needs no device: the tests compile CUDA C with it where it can be had.
 const CUDA_COMPILER: &str = "nvidia-cuda-nvrtc-cu12";
@@ -68,7 +74,7 @@ pub fn python() -> Option<PathBuf> {
         let mut pip = Command::new(&program);
         command::run(pip.args(["-m", "pip", "install", "--quiet"]).args(packages))
     };
-    if !succeeds(&shown, &["-c", "import safetensors.numpy"]) {
+    if !succeeds(&shown, &["-c", HAS_PYTHON_PACKAGES]) {
         let made = command::run(Command::new("python3").args(["-m", "venv", PYTHON]));
         if let Err(message) = made.and_then(|()| install(PYTHON_PACKAGES)) {
             eprintln!("no Python for the tests: {message}");
@@ -116,8 +122,11 @@ fn install(packages: &[Package]) -> Result<(), String> {
 pub fn run(need: Need) -> Result<(), String> {
     install(FOR_TESTS)?;
     // A missing peer leaves out its rows, a missing browser or driver its tests; none of these is a reason to do nothing.
-    let wished = if need == Need::Benchmarks { FOR_BENCHMARKS } else { FOR_BROWSER_TESTS };
-    for packages in [FOR_DEVICE_TESTS, wished, FOR_MPI, FOR_NAMESPACES] {
+    let wished: &[&[Package]] = match need {
+        Need::Tests => &[FOR_BROWSER_TESTS],
+        Need::Benchmarks => &[FOR_BENCHMARKS, FOR_GLOO],
+    };
+    for packages in [FOR_DEVICE_TESTS, FOR_MPI, FOR_NAMESPACES].iter().chain(wished) {
         if let Err(message) = install(packages) {
             eprintln!("{message}");
         }

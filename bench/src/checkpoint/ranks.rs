@@ -10,10 +10,12 @@ use syncline_reshard::{
     CopyService, Layout, PlanOptions, Schedule, ServiceOptions, Sources, Target, TransferPlan,
     Versions,
 };
+use syncline_testing::RankLauncher;
 
 use super::{BENCH, TIMEOUT};
 use crate::Effort;
 use crate::measure::{Figure, figure, timed};
+use crate::reshard::gloo::Gloo;
 use crate::reshard::model::Case;
 use crate::row::Row;
 
@@ -32,12 +34,15 @@ pub fn rows(effort: Effort) -> Vec<Row> {
     let case = Case::all(effort).swap_remove(0);
     let rounds = if effort == Effort::Smoke { 1 } else { 7 };
     let shared = by_processes(&case, rounds);
+    let gloo = (effort != Effort::Smoke).then(Gloo::find).flatten();
+    let gloo = gloo.map(|gloo| gloo.measure(&case, rounds).median);
     let work = |over: &str| format!("{}, {over}", case.describe());
     let mut rows = Vec::new();
     for way in ["shared memory", "put", "messages"] {
         if let Some(ranks) = by_ranks(&case, rounds, way) {
             let row = Row::new(BENCH, work(&format!("mpi, {way}")), "ms", case.bytes(), ranks);
             rows.push(row.beside("shm", shared.median));
+            rows.extend(gloo.map(|gloo| row.beside(Gloo::NAME, gloo)));
         }
     }
     let row = Row::new(BENCH, work("shm"), "ms", case.bytes(), shared);
@@ -130,13 +135,11 @@ fn by_ranks(case: &Case, rounds: usize, way: &str) -> Option<Figure> {
         eprintln!("no row over MPI: {unavailable}");
         return None;
     }
-    let version = Command::new("mpirun").arg("--version").output().ok()?;
-    let mut command = Command::new("mpirun");
-    command.args(["-n", &PES.to_string()]);
-    if String::from_utf8_lossy(&version.stdout).contains("Open MPI") {
-        command.args(["--oversubscribe", "--bind-to", "none"]);
-        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    }
+    let Some(launcher) = RankLauncher::find() else {
+        eprintln!("no row over MPI: no mpirun");
+        return None;
+    };
+    let mut command = launcher.command(PES);
     command.args(arguments());
     let told = format!("mpi {} 0 {rounds} {}", way.replace(' ', "-"), case.to_text());
     Some(figure(Process::start(command, told).milliseconds()))

@@ -99,7 +99,7 @@ impl Destination {
 pub fn target_specs(source: &Checkpoint, dtype: Option<Dtype>) -> Vec<TensorSpec> {
     let mut specs = source.layout().specs();
     for (index, spec) in (0u32..).zip(&mut specs) {
-        let plain = matches!(source.element(index), ElementType::Bytes(_));
+        let plain = matches!(source.element(index), ElementType::Known(_));
         if let Some(dtype) = dtype.filter(|_| plain && is_float(spec.dtype)) {
             spec.dtype = dtype;
         }
@@ -119,7 +119,7 @@ fn element_of(layout: &Layout, tensor: u32, source: &Checkpoint) -> ElementType 
     let known = names.into_iter().find_map(|name| source.layout().index_of(name));
     match known.map(|known| source.element(known as u32)) {
         Some(element) if element.dtype() == target.dtype() => element,
-        _ => ElementType::Bytes(target.dtype()),
+        _ => ElementType::Known(target.dtype()),
     }
 }
 

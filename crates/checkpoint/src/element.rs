@@ -5,34 +5,36 @@ use syncline_reshard::Dims;
 
 /// An element type as files name it.
 ///
-/// Types that plans know are moved as such. Smaller than a byte, they are moved as bytes along the last dimension
-/// and keep their name.
+/// Types that plans know are moved as such. Others, smaller than a byte or of a rare encoding, are moved as bytes along the
+/// last dimension and keep their name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementType {
-    /// A type of whole bytes.
-    Bytes(Dtype),
-    /// A packed type: its name in files, and its bits.
-    Packed(&'static str, u64),
+    /// A type that plans know.
+    Known(Dtype),
+    /// Any other: its name in files, and its bits.
+    Opaque(&'static str, u64),
 }
 
-const PACKED: [ElementType; 3] = [
-    ElementType::Packed("F4", 4),
-    ElementType::Packed("F6_E2M3", 6),
-    ElementType::Packed("F6_E3M2", 6),
+const OPAQUE: [ElementType; 5] = [
+    ElementType::Opaque("F4", 4),
+    ElementType::Opaque("F6_E2M3", 6),
+    ElementType::Opaque("F6_E3M2", 6),
+    ElementType::Opaque("F8_E4M3FNUZ", 8),
+    ElementType::Opaque("F8_E5M2FNUZ", 8),
 ];
 
 impl ElementType {
     /// The type with this name in files.
     pub fn parse(name: &str) -> Option<Self> {
-        let plain = Dtype::ALL.into_iter().map(Self::Bytes);
-        plain.chain(PACKED).find(|element| element.name() == name)
+        let plain = Dtype::ALL.into_iter().map(Self::Known);
+        plain.chain(OPAQUE).find(|element| element.name() == name)
     }
 
     /// Its name in files.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Packed(name, _) => name,
-            Self::Bytes(dtype) => match dtype {
+            Self::Opaque(name, _) => name,
+            Self::Known(dtype) => match dtype {
                 Dtype::Bool => "BOOL",
                 Dtype::U8 => "U8",
                 Dtype::I8 => "I8",
@@ -57,19 +59,19 @@ impl ElementType {
     /// The type that plans move it as.
     pub fn dtype(self) -> Dtype {
         match self {
-            Self::Bytes(dtype) => dtype,
-            Self::Packed(..) => Dtype::U8,
+            Self::Known(dtype) => dtype,
+            Self::Opaque(..) => Dtype::U8,
         }
     }
 
-    /// `shape` in units of [`dtype`](Self::dtype); `None` where packed elements end within a byte.
+    /// `shape` in units of [`dtype`](Self::dtype); `None` where elements end within a byte.
     pub fn stored_shape(self, shape: &Dims) -> Option<Dims> {
         self.scale_last(shape, |last, bits| {
             (last * bits).is_multiple_of(8).then(|| last * bits / 8)
         })
     }
 
-    /// The shape in elements of what is stored with `shape`; `None` where packed elements are cut.
+    /// The shape in elements of what is stored with `shape`; `None` where elements are cut.
     pub fn element_shape(self, shape: &Dims) -> Option<Dims> {
         self.scale_last(shape, |last, bits| {
             (last * 8).is_multiple_of(bits).then(|| last * 8 / bits)
@@ -77,7 +79,7 @@ impl ElementType {
     }
 
     fn scale_last(self, shape: &Dims, scale: impl Fn(u64, u64) -> Option<u64>) -> Option<Dims> {
-        let Self::Packed(_, bits) = self else { return Some(*shape) };
+        let Self::Opaque(_, bits) = self else { return Some(*shape) };
         let mut scaled = *shape;
         let last = scaled.last_mut()?;
         // Sizes come from files: too large a one is no shape either.

@@ -7,6 +7,7 @@
 mod chunk;
 mod conversion;
 mod destination;
+mod disk;
 mod element;
 mod error;
 mod family;
@@ -22,6 +23,7 @@ mod writer;
 
 pub use conversion::{Conversion, ConversionOptions, Summary};
 pub use destination::{Destination, target_specs};
+pub use disk::disk_gb_per_s;
 pub use element::ElementType;
 pub use error::CheckpointError;
 pub use family::{add_builtin_rules, builtin_rules, parse_rules, parse_target};

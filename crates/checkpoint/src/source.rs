@@ -167,7 +167,7 @@ impl Reader {
         let mut places = HashMap::new();
         let mut elements = Vec::new();
         for (index, tensor) in (0u32..).zip(layout.tensors()) {
-            let mut element = ElementType::Bytes(tensor.dtype());
+            let mut element = ElementType::Known(tensor.dtype());
             for shard in tensor.placement().shards() {
                 let rank = shard.rank;
                 let path = folder.join(rank_file(rank));

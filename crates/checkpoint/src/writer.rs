@@ -14,7 +14,7 @@ use crate::journal::Partial;
 use crate::writeback::start_writeback;
 
 /// Bytes after which the disk is told to begin: enough for long writes, little enough that it never idles for long.
-const WRITEBACK_BYTES: u64 = 8 << 20;
+pub(crate) const WRITEBACK_BYTES: u64 = 8 << 20;
 
 /// A destination file, under another name until all of it is written.
 pub(crate) struct Writer<'a> {

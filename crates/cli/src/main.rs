@@ -5,6 +5,7 @@
 //! something, 2 bad usage or bad input; a closed pipe is success.
 #![forbid(unsafe_code)]
 
+mod bar;
 mod commands;
 mod input;
 mod outcome;

@@ -26,7 +26,8 @@ pub fn element_bits(element: &str) -> u64 {
     match element {
         "F4" => 4,
         "F6_E2M3" | "F6_E3M2" => 6,
-        "BOOL" | "U8" | "I8" | "F8_E4M3" | "F8_E5M2" | "F8_E8M0" => 8,
+        "BOOL" | "U8" | "I8" => 8,
+        name if name.starts_with("F8_") => 8,
         "U16" | "I16" | "F16" | "BF16" => 16,
         "U32" | "I32" | "F32" => 32,
         _ => 64,

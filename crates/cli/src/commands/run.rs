@@ -19,7 +19,6 @@ use syncline_report::{Analysis, Detail, RunEdge, render};
 use crate::input::{is_standard, name_of, read_bytes};
 use crate::outcome::{Failure, Outcome};
 use crate::output::{to_file, to_standard_output};
-use progress::ProgressBar;
 use summary::Facts;
 
 /// What `run` is told.
@@ -131,7 +130,7 @@ impl RunArgs {
     fn execute(&self, program: &Program) -> Result<Run, syncline_program::RunError> {
         let repeats = if self.mode == Mode::Serial { 1 } else { self.repeat };
         let tasks = u64::from(repeats) * program.tasks().len() as u64;
-        let (_bar, progress) = ProgressBar::start(tasks).unzip();
+        let (_bar, progress) = progress::start(tasks).unzip();
         let asked = self.output.iter().map(|(name, _)| program.buffer_named(name));
         let keep = Keep::Results(asked.collect::<Result<_, _>>()?);
         let options = RunOptions { repeats, progress, keep, ..self.options() };

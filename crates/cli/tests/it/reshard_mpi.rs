@@ -19,26 +19,17 @@ fn without_mpi_the_program_says_what_to_install() {
 
 #[cfg(feature = "mpi")]
 mod with_mpi {
-    use std::fs;
     use std::path::Path;
-    use std::process::Command;
 
-    use serde_json::json;
-    use syncline_testing::Rng;
+    use syncline_testing::{RankLauncher, Rng};
 
     use super::{FROM, TO, run};
-    use crate::support::directory;
+    use crate::support::{directory, write_checkpoint};
 
     /// The program as `ranks` ranks; standard output and error of all of them.
     fn mpirun(ranks: usize, args: &[&str]) -> (bool, String, String) {
-        let version =
-            Command::new("mpirun").arg("--version").output().expect("mpirun is installed");
-        let mut command = Command::new("mpirun");
-        command.args(["-n", &ranks.to_string()]);
-        if String::from_utf8_lossy(&version.stdout).contains("Open MPI") {
-            command.args(["--oversubscribe", "--bind-to", "none"]);
-            command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        }
+        let launcher = RankLauncher::find().expect("a launcher beside the library");
+        let mut command = launcher.command(ranks);
         command.arg(env!("CARGO_BIN_EXE_syncline")).args(args);
         command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
         let output = command.output().unwrap();
@@ -62,16 +53,9 @@ mod with_mpi {
         let folder = directory("reshard_mpi");
         let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
         let mut rng = Rng::new(3);
-        let data: Vec<u8> = (0..64 * 96 * 4).map(|_| rng.next_u64() as u8).collect();
-        let name = "model.layers.0.mlp.up_proj.weight";
-        let header =
-            json!({name: {"dtype": "F32", "shape": [64, 96], "data_offsets": [0, data.len()]}});
-        let header = header.to_string();
-        let mut file = (header.len() as u64).to_le_bytes().to_vec();
-        file.extend_from_slice(header.as_bytes());
-        file.extend_from_slice(&data);
-        fs::create_dir(folder.join("in")).unwrap();
-        fs::write(folder.join("in/model.safetensors"), file).unwrap();
+        let bytes = (0..64 * 96 * 4).map(|_| rng.next_u64() as u8).collect();
+        let name = "model.layers.0.mlp.up_proj.weight".to_owned();
+        write_checkpoint(&folder.join("in"), &[(name, "F32", [64, 96], bytes)]);
         let (from, to) = (path("in"), path("out"));
         let args = ["reshard", "run", &from, &to, "--to", "tp=4", "--transport", "mpi"];
         let (success, stdout, stderr) = mpirun(3, &args);

@@ -6,31 +6,20 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use serde_json::json;
 use syncline_testing::Rng;
 
-use crate::support::{command, directory, run};
+use crate::support::{Tensor, command, directory, in_terminal, run, write_checkpoint};
 
 /// A model of `layers` layers of two matrices of 1 MiB each, as one file.
 fn write_model(folder: &Path, layers: usize) {
-    let mut header = json!({"__metadata__": {"format": "pt"}});
-    let mut data = Vec::new();
     let mut rng = Rng::new(11);
-    for layer in 0..layers {
-        for part in ["up", "down"] {
-            let start = data.len();
-            data.extend((0..1 << 17).flat_map(|_| rng.next_u64().to_le_bytes()));
-            let name = format!("model.layers.{layer}.mlp.{part}_proj.weight");
-            header[name] =
-                json!({"dtype": "BF16", "shape": [512, 1024], "data_offsets": [start, data.len()]});
-        }
-    }
-    let header = header.to_string();
-    let mut file = (header.len() as u64).to_le_bytes().to_vec();
-    file.extend_from_slice(header.as_bytes());
-    file.extend_from_slice(&data);
-    fs::create_dir_all(folder).unwrap();
-    fs::write(folder.join("model.safetensors"), file).unwrap();
+    let parts = (0..layers).flat_map(|layer| ["up", "down"].map(|part| (layer, part)));
+    let tensors = parts.map(|(layer, part)| {
+        let name = format!("model.layers.{layer}.mlp.{part}_proj.weight");
+        let bytes = (0..1 << 17).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
+        (name, "BF16", [512, 1024], bytes)
+    });
+    write_checkpoint(folder, &tensors.collect::<Vec<Tensor>>());
     fs::write(folder.join("config.json"), "{}").unwrap();
 }
 
@@ -64,6 +53,22 @@ fn a_checkpoint_goes_there_and_back() {
     assert!(plan.contains("0 B moved"), "{plan}");
     let line = run(&["reshard", "run", &path("in"), &path("out"), "--to", "tp=2"]).refusal();
     assert!(line.contains("already exists"), "{line}");
+}
+
+#[test]
+fn a_terminal_shows_how_far_it_is() {
+    let folder = directory("reshard_bar");
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    write_model(&folder.join("in"), 8);
+    // Slots of a line make it slow enough to be seen.
+    let (from, to) = (path("in"), path("out"));
+    let args = ["reshard", "run", &from, &to, "--to", "tp=4", "--slot-bytes", "64"];
+    let Some(shown) = in_terminal(&args) else { return };
+    for words in ["[#", "%  ", "MiB of 16.00 MiB, ", " GB/s, ", " s left", "tensors  16"] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    let piped = command(&["reshard", "run", &from, &path("again"), "--to", "tp=4"]).output();
+    assert!(piped.unwrap().stderr.is_empty());
 }
 
 #[test]
@@ -104,7 +109,10 @@ fn tensors_that_no_rule_names_are_reported() {
         &path("rules.toml"),
     ];
     let dry = run(&args).success();
-    assert!(dry.contains("up_proj.weight  bf16 [512, 1024] -> bf16 [512, 512]"), "{dry}");
+    assert!(
+        dry.contains("up_proj.weight    bf16 [512, 1024] -> bf16 [512, 512] on 2 ranks 0..1"),
+        "{dry}"
+    );
     let mesh = "[mesh]\naxes = [[\"tp\", 2]]\n[[tensor]]\nmatch = \"**.up_proj.weight\"\n";
     fs::write(folder.join("mesh.toml"), mesh).unwrap();
     let said = run(&[
@@ -121,6 +129,30 @@ fn tensors_that_no_rule_names_are_reported() {
         said.stderr.contains("no rule names `model.layers.0.mlp.down_proj.weight`"),
         "{said:?}"
     );
+}
+
+#[test]
+fn a_dry_run_names_types_as_files_do() {
+    let folder = directory("reshard_types");
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let tensors = [("F8_E4M3FNUZ", 32), ("F4", 16), ("F16", 64)];
+    let tensors = tensors.map(|(element, bytes): (&'static str, usize)| {
+        (format!("layers.0.mlp.{element}.up_proj.weight"), element, [4, 8], vec![1; bytes])
+    });
+    write_checkpoint(&folder.join("in"), &tensors);
+    let rules = "[[tensor]]\nmatch = \"**.up_proj.weight\"\nshard = [{dim = 0, axis = \"tp\"}]\n";
+    fs::write(folder.join("rules.toml"), rules).unwrap();
+    let (from, to, rules) = (path("in"), path("out"), path("rules.toml"));
+    let args = ["reshard", "run", &from, &to, "--to", "tp=2,pp=1,dp=2", "--rules", &rules];
+    let dry = run(&[&args[..], &["--dry-run", "--dtype", "bf16"]].concat()).success();
+    for (name, line) in [
+        ("F8_E4M3FNUZ", "f8_e4m3fnuz [4, 8] -> f8_e4m3fnuz [2, 8] on 4 ranks 0..3"),
+        ("F4", "f4 [4, 8] -> f4 [2, 8] on 4 ranks 0..3"),
+        ("F16", "f16 [4, 8] -> bf16 [2, 8] on 4 ranks 0..3"),
+    ] {
+        let found = dry.lines().find(|line| line.contains(&format!(".{name}.")));
+        assert!(found.is_some_and(|found| found.ends_with(line)), "{dry}");
+    }
 }
 
 #[test]

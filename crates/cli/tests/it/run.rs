@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::{command, directory, run, run_with_input, write_text};
+use crate::support::{command, directory, in_terminal, run, run_with_input, write_text};
 
 /// Every example that ships, and the buffer that holds its result.
 const SHIPPED: [(&str, &str); 6] = [
@@ -156,17 +156,7 @@ fn a_terminal_shows_a_bar_and_a_pipe_none() {
     let file = file.to_str().unwrap();
     run(&["example", "random", "--set", "tasks=300", "--set", "elements=200000", "-o", file])
         .success();
-    let program = [env!("CARGO_BIN_EXE_syncline"), "run", file, "--repeat", "20"].join(" ");
-    let in_terminal = std::process::Command::new("script")
-        .args(["--quiet", "--return", "--command", &program, "/dev/null"])
-        .stdin(std::process::Stdio::null())
-        .output();
-    let Ok(in_terminal) = in_terminal else {
-        eprintln!("skipped: no `script` to make a terminal with");
-        return;
-    };
-    let shown = String::from_utf8_lossy(&in_terminal.stdout).into_owned();
-    assert!(in_terminal.status.success(), "{shown}");
+    let Some(shown) = in_terminal(&["run", file, "--repeat", "20"]) else { return };
     assert!(shown.contains("of 6000 tasks") && shown.contains("critical path"), "{shown}");
     let piped = command(&["run", file]).output().unwrap();
     assert!(piped.status.success() && piped.stderr.is_empty(), "{piped:?}");

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use syncline_deps::trace::Trace;
 
 /// What a run of the program gave.
@@ -49,6 +49,20 @@ pub fn run_with_input(args: &[&str], input: &Path) -> Run {
     finished(command(args).stdin(input).output().expect("the program starts"))
 }
 
+/// What a person sees who runs the program in a terminal; `None`, with a word, where none can be made.
+pub fn in_terminal(args: &[&str]) -> Option<String> {
+    let program = [&[env!("CARGO_BIN_EXE_syncline")], args].concat().join(" ");
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--command", &program, "/dev/null"]);
+    let Ok(output) = script.stdin(Stdio::null()).output() else {
+        eprintln!("skipped: no `script` to make a terminal with");
+        return None;
+    };
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{shown}");
+    Some(shown)
+}
+
 fn finished(output: Output) -> Run {
     let text = |bytes| String::from_utf8(bytes).expect("the program prints UTF-8");
     Run { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
@@ -64,6 +78,27 @@ pub fn directory(test: &str) -> PathBuf {
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory).expect("a directory for tests");
     directory
+}
+
+/// A tensor: name, element type as files name it, shape, bytes.
+pub type Tensor = (String, &'static str, [u64; 2], Vec<u8>);
+
+/// Writes a checkpoint of one file.
+pub fn write_checkpoint(directory: &Path, tensors: &[Tensor]) {
+    let mut header = json!({"__metadata__": {"format": "pt"}});
+    let mut data = Vec::new();
+    for (name, element, shape, bytes) in tensors {
+        let start = data.len();
+        data.extend_from_slice(bytes);
+        header[name] =
+            json!({"dtype": element, "shape": shape, "data_offsets": [start, data.len()]});
+    }
+    let header = header.to_string();
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend_from_slice(header.as_bytes());
+    file.extend_from_slice(&data);
+    fs::create_dir_all(directory).expect("a directory for tests");
+    fs::write(directory.join("model.safetensors"), file).expect("a file for tests");
 }
 
 /// Writes `trace` as JSON and gives its path.

@@ -6,6 +6,8 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use syncline_testing::RankLauncher;
+
 pub const SCENARIO: &str = "SYNCLINE_TEST_MPI";
 pub const LIMIT: Duration = Duration::from_secs(180);
 
@@ -31,29 +33,20 @@ impl Drop for Job {
     }
 }
 
-/// Whether there is an `mpirun`; says so if not.
-pub fn is_available() -> bool {
-    let found =
-        Command::new("mpirun").arg("--version").output().is_ok_and(|out| out.status.success());
-    if !found {
-        eprintln!("skipped: no mpirun; install openmpi-bin");
+/// What starts ranks, if there is something; says so if not.
+pub fn launcher() -> Option<RankLauncher> {
+    let found = RankLauncher::find();
+    if found.is_none() {
+        eprintln!("skipped: no mpirun; install openmpi-bin or mpich");
     }
     found
 }
 
-fn is_open_mpi() -> bool {
-    let version = Command::new("mpirun").arg("--version").output().expect("asked before");
-    String::from_utf8_lossy(&version.stdout).contains("Open MPI")
-}
-
-/// The start of a command line for `ranks` ranks.
-pub fn mpirun(ranks: usize) -> Command {
-    let mut command = Command::new("mpirun");
-    command.args(["-n", &ranks.to_string()]);
-    if is_open_mpi() {
-        command.args(["--oversubscribe", "--bind-to", "none"]);
+/// The start of a command line for `ranks` ranks of this host.
+pub fn on_one_host(launcher: &RankLauncher, ranks: usize) -> Command {
+    let mut command = launcher.command(ranks);
+    if launcher.is_open_mpi() {
         command.args(["--mca", "mpi_yield_when_idle", "1"]);
-        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     }
     command
 }
@@ -67,7 +60,7 @@ pub fn start(mut command: Command, scenario: &str) -> Job {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    Job(command.spawn().expect("mpirun was found before"))
+    Job(command.spawn().expect("the launcher was found before"))
 }
 
 /// What a job said in the end: whether it went well, standard output, standard error.

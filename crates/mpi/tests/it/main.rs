@@ -10,18 +10,23 @@
 //! | `kills` | ranks that are killed or stopped |
 //! | `two_hosts` | the whole set between two network namespaces, over TCP |
 //!
-//! `arrays` and `meshes` are those of the resharding crate's own tests: the same oracle.
+//! `arrays`, `groups`, `meshes` and `parts` are those of the resharding crate's own tests: the same refits, and the same oracle.
 
 #![cfg(feature = "mpi")]
 
 #[allow(dead_code)]
 #[path = "../../../reshard/tests/it/arrays.rs"]
 mod arrays;
+#[allow(dead_code)]
+#[path = "../../../reshard/tests/it/groups.rs"]
+mod groups;
 mod jobs;
 mod kills;
 #[path = "../../../reshard/tests/it/meshes.rs"]
 mod meshes;
 mod one_host;
+#[path = "../../../reshard/tests/it/parts.rs"]
+mod parts;
 mod ranks;
 mod refits;
 mod services;

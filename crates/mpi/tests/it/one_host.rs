@@ -1,13 +1,11 @@
 //! The whole set on this machine, by every way.
 
-use crate::jobs::{check, is_available, mpirun};
+use crate::jobs::{check, launcher, on_one_host};
 
 fn check_sizes(scenario: &str, sizes: &[usize]) {
-    if !is_available() {
-        return;
-    }
+    let Some(launcher) = launcher() else { return };
     for &ranks in sizes {
-        check(mpirun(ranks), ranks, scenario);
+        check(on_one_host(&launcher, ranks), ranks, scenario);
     }
 }
 

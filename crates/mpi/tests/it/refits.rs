@@ -1,56 +1,18 @@
 //! Refits, against arrays that were laid out element by element.
 
 use syncline_deps::Dtype;
-use syncline_reshard::convert::convert_slice;
-use syncline_reshard::transport::{Ticket, Transport, Wait};
-use syncline_reshard::{
-    Layout, PipelineExecutor, PlanOptions, Refit, ServiceOptions, Sources, Target, Targets,
-    Versions,
-};
+use syncline_reshard::{Layout, PlanOptions, ServiceOptions, Target};
 use syncline_testing::Rng;
 
-use crate::meshes;
 use crate::ranks::{PATIENCE, Rank, bind, model, shards};
+use crate::{meshes, parts};
 
 /// Refits `from` to `to` twice, into destinations or into memory by a coin of each rank, and compares.
 fn check_refit(rank: &Rank, rng: &mut Rng, from: &Layout, to: &Layout, slots: &[usize]) {
     let coins: Vec<bool> = (0..rank.size()).map(|_| rng.one_in(2)).collect();
     let slots = (rng.below(3) + 1, *rng.pick(slots));
-    let options = ServiceOptions {
-        timeout: PATIENCE,
-        checksums: rng.one_in(3),
-        versions: *rng.pick(&[Versions::One, Versions::Two]),
-        separate_lanes: Some(rng.one_in(3)),
-    };
-    let mut service = rank.service(slots, options);
-    let refit = service.prepare(from, to, &PlanOptions::default()).unwrap();
-    let mine = shards(from, rank.rank());
-    let sources = bind(&refit, &mine);
-    let expected = shards(to, rank.rank());
-    if coins[rank.rank()] {
-        let destination = service.destination(&refit).unwrap();
-        for version in 1..=2 {
-            service.refit(&refit, &sources, Target::Destination(&destination)).unwrap();
-            let reading = destination.read().unwrap();
-            assert_eq!(reading.version(), version);
-            for (name, bytes) in expected.iter().filter(|(_, bytes)| !bytes.is_empty()) {
-                assert!(reading.tensor(name) == Some(bytes), "`{name}` on PE {}", rank.rank());
-            }
-        }
-        return;
-    }
-    let mut memory: Vec<Vec<u8>> =
-        expected.iter().map(|(_, bytes)| vec![0xa5; bytes.len()]).collect();
-    let mut targets = Targets::new(&refit);
-    for ((name, _), bytes) in expected.iter().zip(&mut memory) {
-        targets.bind(&refit, name, bytes).unwrap();
-    }
-    for _ in 0..2 {
-        service.refit(&refit, &sources, Target::Memory(&mut targets)).unwrap();
-    }
-    for ((name, bytes), got) in expected.iter().zip(&memory) {
-        assert!(bytes == got, "`{name}` on PE {}", rank.rank());
-    }
+    let mut service = rank.service(slots, parts::any_options(rng));
+    parts::refit_twice(&mut service, from, to, coins[rank.rank()]);
 }
 
 pub fn random_layouts(rank: &Rank) {
@@ -84,26 +46,10 @@ pub fn megabytes(rank: &Rank) {
 pub fn conversions(rank: &Rank) {
     let axes = |tp: usize| format!(r#"[["tp", {tp}]]"#);
     let (wide, narrow) = (axes(rank.size()), axes((rank.size() - 1).max(1)));
-    for (source, target) in [(Dtype::F32, Dtype::BF16), (Dtype::F8E5M2, Dtype::F16)] {
-        let from = model(2, 48, source, &wide);
-        let to = model(2, 48, target, &narrow);
-        let plan = PlanOptions::default().convert(source, target);
+    for dtypes in [[Dtype::F32, Dtype::BF16], [Dtype::F8E5M2, Dtype::F16]] {
         for checksums in [false, true] {
             let options = ServiceOptions { timeout: PATIENCE, checksums, ..Default::default() };
-            let mut service = rank.service((2, 512), options);
-            let refit = service.prepare(&from, &to, &plan).unwrap();
-            let mine = shards(&from, rank.rank());
-            let destination = service.destination(&refit).unwrap();
-            let target_of = Target::Destination(&destination);
-            service.refit(&refit, &bind(&refit, &mine), target_of).unwrap();
-            // The same elements laid out by the target layout, then converted.
-            for (name, bytes) in shards(&model(2, 48, source, &narrow), rank.rank()) {
-                let elements = bytes.len() / source.bytes() as usize;
-                let mut expected = vec![0; elements * target.bytes() as usize];
-                convert_slice(source, target, &bytes, &mut expected).unwrap();
-                let reading = destination.read().unwrap();
-                assert!(reading.tensor(&name) == Some(&expected[..]), "{source} to {target}");
-            }
+            parts::convert(&mut rank.service((2, 512), options), [&wide, &narrow], dtypes);
         }
     }
 }
@@ -114,45 +60,14 @@ pub fn there_and_back(rank: &Rank) {
     let narrow = model(3, 60, Dtype::BF16, &format!(r#"[["tp", {half}], ["dp", 2]]"#));
     let narrow = if rank.size() < 2 { wide.clone() } else { narrow };
     let mut service = rank.service((2, 256), ServiceOptions::default());
-    let there = service.prepare(&wide, &narrow, &PlanOptions::default()).unwrap();
-    let back = service.prepare(&narrow, &wide, &PlanOptions::default()).unwrap();
-    let mine = shards(&wide, rank.rank());
-    let (middle, end) = (service.destination(&there).unwrap(), service.destination(&back).unwrap());
-    service.refit(&there, &bind(&there, &mine), Target::Destination(&middle)).unwrap();
-    let reading = middle.read().unwrap();
-    let mut sources = Sources::new(&back);
-    for (name, _) in back.sources().iter() {
-        sources.bind(&back, name, reading.tensor(name).unwrap()).unwrap();
-    }
-    service.refit(&back, &sources, Target::Destination(&end)).unwrap();
-    for (name, bytes) in &mine {
-        assert!(end.read().unwrap().tensor(name) == Some(&bytes[..]), "`{name}`");
-    }
+    parts::there_and_back(&mut service, &wide, &narrow);
 }
 
 pub fn executor_alone(rank: &Rank) {
     let axes = |tp: usize| format!(r#"[["tp", {tp}]]"#);
     let from = model(2, 48, Dtype::F32, &axes(rank.size()));
     let to = model(2, 48, Dtype::F32, &axes((rank.size() / 2).max(1)));
-    let endpoint = rank.join(2, 512);
-    let refit = Refit::new(&from, &to, &PlanOptions::default(), 512, rank.rank()).unwrap();
-    let (mine, expected) = (shards(&from, rank.rank()), shards(&to, rank.rank()));
-    let mut memory: Vec<Vec<u8>> =
-        expected.iter().map(|(_, bytes)| vec![0xa5; bytes.len()]).collect();
-    let mut targets = Targets::new(&refit);
-    for ((name, _), bytes) in expected.iter().zip(&mut memory) {
-        targets.bind(&refit, name, bytes).unwrap();
-    }
-    let (sources, wait) = (bind(&refit, &mine), Wait::timeout(PATIENCE));
-    let executor = PipelineExecutor::new(&endpoint).separate_lanes(rank.rank() == 0);
-    endpoint.enter(Ticket { fingerprint: refit.fingerprint(), window: None }, &wait).unwrap();
-    let moved = executor.execute_pipeline(&refit, &sources, &mut targets, wait).unwrap();
-    let kept = executor.process_self_moves(&refit, &sources, &mut targets, wait).unwrap();
-    endpoint.finish(&wait).unwrap();
-    assert_eq!(moved.sent_bytes + kept.kept_bytes, refit.bytes_local());
-    for ((name, bytes), got) in expected.iter().zip(&memory) {
-        assert!(bytes == got, "`{name}` on PE {}", rank.rank());
-    }
+    parts::executor_alone(&rank.join(2, 512), &from, &to);
 }
 
 /// Resident memory of this process in KiB.

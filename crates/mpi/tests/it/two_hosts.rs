@@ -5,8 +5,15 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use crate::jobs::{check, is_available, mpirun};
+use syncline_testing::RankLauncher;
+
+use crate::jobs::{check, launcher};
+
+const ADDRESSES: [&str; 2] = ["10.213.47.1", "10.213.47.2"];
+/// The interface that joins them, of the same name in both.
+const LINK: &str = "joint";
 
 /// Two namespaces, removed at the end.
 struct Hosts {
@@ -14,12 +21,29 @@ struct Hosts {
     agent: PathBuf,
 }
 
-fn ip(arguments: &str) -> Result<(), String> {
+fn ip(arguments: &str) -> Result<String, String> {
     let output = Command::new("ip").args(arguments.split(' ')).output();
     match output {
-        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) if output.status.success() => {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        }
         Ok(output) => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Until the interface works on this host, which the kernel may notice a second after its other end.
+fn wait_for_link(name: &str) -> Result<(), String> {
+    let started = Instant::now();
+    loop {
+        let said = ip(&format!("-n {name} -brief link show {LINK}"))?;
+        if said.split_whitespace().any(|word| word == "UP") {
+            return Ok(());
+        }
+        if started.elapsed() > Duration::from_secs(10) {
+            return Err(format!("the link between them stays down: {said}"));
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -33,16 +57,20 @@ impl Hosts {
             ip(&format!("netns add {name}"))?;
         }
         let [a, b] = &hosts.names;
-        ip(&format!("link add {a}v netns {a} type veth peer name {b}v netns {b}"))?;
-        for (name, address) in hosts.names.iter().zip(["10.213.47.1", "10.213.47.2"]) {
-            ip(&format!("-n {name} addr add {address}/24 dev {name}v"))?;
-            ip(&format!("-n {name} link set {name}v up"))?;
+        ip(&format!("link add {LINK} netns {a} type veth peer name {LINK} netns {b}"))?;
+        for (name, address) in hosts.names.iter().zip(ADDRESSES) {
+            ip(&format!("-n {name} addr add {address}/24 dev {LINK}"))?;
+            ip(&format!("-n {name} link set {LINK} up"))?;
             ip(&format!("-n {name} link set lo up"))?;
         }
-        // How the launcher reaches the other host: what it takes for a remote shell enters that namespace.
+        hosts.names.iter().try_for_each(|name| wait_for_link(name))?;
+        // How the launcher reaches the other host: what it takes for a remote shell, whose options come before the host,
+        // enters that namespace.
         let script = format!(
-            "#!/bin/sh\ncase \"$1\" in 10.213.47.1) name={a} ;; *) name={b} ;; esac\nshift\n\
-             exec ip netns exec $name unshare --uts sh -c \"hostname $name; $*\"\n"
+            "#!/bin/sh\nwhile [ \"${{1#-}}\" != \"$1\" ]; do shift; done\n\
+             case \"$1\" in {}) name={a} ;; *) name={b} ;; esac\nshift\n\
+             exec ip netns exec $name unshare --uts sh -c \"hostname $name; $*\"\n",
+            ADDRESSES[0]
         );
         let write = || {
             fs::write(&hosts.agent, script)?;
@@ -59,18 +87,26 @@ impl Hosts {
         }
     }
 
-    /// `mpirun` on the first host, for `ranks` ranks in turns on both.
-    fn mpirun(&self, ranks: usize) -> Command {
-        let mut inner = mpirun(ranks);
+    /// The launcher on the first host, for `ranks` ranks in turns on both, who have nothing but TCP between them.
+    fn command(&self, launcher: &RankLauncher, ranks: usize) -> Command {
+        let mut inner = launcher.command(ranks);
         let agent = self.agent.display().to_string();
-        inner.args(["--host", "10.213.47.1:8,10.213.47.2:8", "--map-by", "node"]);
-        inner.args(["--mca", "btl", "tcp,self,vader", "--mca", "pml", "ob1"]);
-        for framework in ["btl_tcp", "oob_tcp"] {
-            inner.args(["--mca", &format!("{framework}_if_include"), "10.213.47.0/24"]);
-        }
-        inner.args(["--mca", "plm_rsh_agent", &agent]);
-        for name in [crate::jobs::SCENARIO, "OMPI_ALLOW_RUN_AS_ROOT", "LD_LIBRARY_PATH"] {
-            inner.args(["-x", name]);
+        if launcher.is_open_mpi() {
+            let hosts = ADDRESSES.map(|address| format!("{address}:8")).join(",");
+            inner.args(["--host", &hosts, "--map-by", "node"]);
+            inner.args(["--mca", "mpi_yield_when_idle", "1"]);
+            inner.args(["--mca", "btl", "tcp,self,vader", "--mca", "pml", "ob1"]);
+            for framework in ["btl_tcp", "oob_tcp"] {
+                inner.args(["--mca", &format!("{framework}_if_include"), LINK]);
+            }
+            inner.args(["--mca", "plm_rsh_agent", &agent]);
+            for name in [crate::jobs::SCENARIO, "OMPI_ALLOW_RUN_AS_ROOT", "LD_LIBRARY_PATH"] {
+                inner.args(["-x", name]);
+            }
+        } else {
+            inner.args(["-hosts", &ADDRESSES.join(","), "-ppn", "1", "-iface", LINK]);
+            inner.args(["-launcher", "ssh", "-launcher-exec", &agent]);
+            inner.env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", LINK);
         }
         let mut command = Command::new("ip");
         let line = "hostname \"$0\"; exec \"$@\"";
@@ -93,12 +129,10 @@ impl Drop for Hosts {
     }
 }
 
-fn hosts() -> Option<Hosts> {
-    if !is_available() {
-        return None;
-    }
+fn hosts() -> Option<(RankLauncher, Hosts)> {
+    let launcher = launcher()?;
     match Hosts::new() {
-        Ok(hosts) => Some(hosts),
+        Ok(hosts) => Some((launcher, hosts)),
         Err(cause) => {
             eprintln!("skipped: no network namespaces here: {cause}");
             None
@@ -108,16 +142,16 @@ fn hosts() -> Option<Hosts> {
 
 #[test]
 fn two_ranks_over_tcp() {
-    let Some(hosts) = hosts() else { return };
-    let said = check(hosts.mpirun(2), 2, "set auto apart");
+    let Some((launcher, hosts)) = hosts() else { return };
+    let said = check(hosts.command(&launcher, 2), 2, "set auto apart");
     assert!(said.stdout.contains("2 hosts, "), "{}", said.stdout);
     eprintln!("{}", said.stdout.lines().find(|line| line.contains("way: ")).unwrap_or_default());
 }
 
 #[test]
 fn four_ranks_over_tcp_that_share_memory_where_they_can() {
-    let Some(hosts) = hosts() else { return };
-    let said = check(hosts.mpirun(4), 4, "set auto shared");
+    let Some((launcher, hosts)) = hosts() else { return };
+    let said = check(hosts.command(&launcher, 4), 4, "set auto shared");
     // Not all on one host: there is something to choose.
     assert!(said.stdout.contains("2 hosts, ") && !said.stdout.contains("way: shared memory"));
 }

@@ -9,6 +9,7 @@
 //! | `devices` | tensors in memory of devices, moved by lanes |
 //! | `mesh_form` | what the mesh form compiles to |
 //! | `groups` | threads that run one refit together, for the others to use |
+//! | `parts` | what one PE does in refits, over whatever transport, for the others to use |
 //! | `pipelines` | refits over the local transport against those arrays: random layouts, slots, targets |
 //! | `processes` | groups of real processes: kill -9, absent, full, stale, a thousand refits |
 //! | `properties` | inverse, composition, every part agrees with the whole |
@@ -24,6 +25,7 @@ mod devices;
 mod groups;
 mod mesh_form;
 mod meshes;
+mod parts;
 mod pipelines;
 mod processes;
 mod properties;

@@ -77,3 +77,25 @@ pub fn any_pair(rng: &mut Rng) -> (Layout, Layout) {
     let specs = any_specs(rng);
     (any_layout(rng, &specs), any_layout(rng, &specs))
 }
+
+/// A model of `layers` with a column-wise and a row-wise split tensor in each.
+pub fn model(layers: usize, side: u64, dtype: Dtype, axes: &str) -> Layout {
+    let toml = format!(
+        r#"
+        [mesh]
+        axes = {axes}
+        [[tensor]]
+        match = "layers.*.up"
+        shard = [{{dim = 0, axis = "tp"}}]
+        [[tensor]]
+        match = "layers.*.down"
+        shard = [{{dim = 1, axis = "tp"}}]
+        "#
+    );
+    let spec =
+        |name: String| TensorSpec { name, dtype, shape: Dims::from_slice(&[side, side]).unwrap() };
+    let specs: Vec<TensorSpec> = (0..layers)
+        .flat_map(|layer| ["up", "down"].map(|part| spec(format!("layers.{layer}.{part}"))))
+        .collect();
+    MeshLayout::from_toml(&toml).unwrap().compile(&specs).unwrap()
+}

@@ -1,23 +1,24 @@
 //! `syncline reshard run`: a checkpoint in another layout.
 
-mod disk;
+mod dry_run;
 mod team;
 
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use syncline_checkpoint::{
     Alone, Checkpoint, Conversion, ConversionOptions, Destination, Summary, add_builtin_rules,
-    parse_rules, parse_target, target_specs,
+    disk_gb_per_s, parse_rules, parse_target, target_specs,
 };
 use syncline_deps::Dtype;
 use syncline_reshard::transport::shm;
 use syncline_reshard::{Layout, LayoutFile, MeshLayout, ReshardError, TensorRule, TensorSpec};
 
 use super::plan::{in_file, load};
-use super::progress::{Counter, ProgressLine};
+use super::progress::{Counter, ProgressBar};
 use super::size::show;
 use super::{RunArgs, Transport, launch, mpi};
 use crate::input::{name_of, read_bytes};
@@ -30,6 +31,10 @@ const SLOTS: (usize, usize) = (1, 4096);
 
 /// Runs from this length on are compared with the disk's own speed.
 const DISK_FROM_S: f64 = 1.0;
+/// About how long that is measured.
+const DISK_S: f64 = 0.5;
+/// Enough to see past the cache of a moment; no more than a slow disk takes in a second or two.
+const DISK_BYTES: Range<u64> = 64 << 20..1 << 30;
 
 pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let ranks = match args.transport {
@@ -54,7 +59,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     if args.dry_run {
         return to_standard_output(|out| {
             if speaks {
-                show_tensors(&source, &destination, &specs, out)?;
+                dry_run::show_tensors(&source, &destination, &specs, out)?;
                 writeln!(out, "{} would be written", show(conversion.bytes()))?;
             }
             Ok(Outcome::Success)
@@ -83,9 +88,9 @@ fn threads(args: &RunArgs, ranks: Option<usize>) -> usize {
 }
 
 fn by_threads(args: &RunArgs, conversion: &Conversion<'_>) -> Result<Outcome, Failure> {
-    let progress = ProgressLine::new(conversion.bytes());
+    let progress = ProgressBar::new(conversion.bytes());
     let summary = conversion.run_with(&Alone, &args.destination, &|done| progress.update(done));
-    progress.finish();
+    drop(progress);
     let summary = summary?;
     to_standard_output(|out| show_summary(args, &summary, out))
 }
@@ -93,7 +98,7 @@ fn by_threads(args: &RunArgs, conversion: &Conversion<'_>) -> Result<Outcome, Fa
 /// Every PE in a process of its own, which says on its output how far it is.
 fn by_processes(args: &RunArgs, conversion: &Conversion<'_>) -> Result<Outcome, Failure> {
     let pes = args.pes.unwrap_or_else(cores).max(1);
-    let progress = ProgressLine::new(conversion.bytes());
+    let progress = ProgressBar::new(conversion.bytes());
     let started = Instant::now();
     let mut done = vec![0; pes];
     let said = launch::processes(pes, None, |rank, line| {
@@ -102,7 +107,7 @@ fn by_processes(args: &RunArgs, conversion: &Conversion<'_>) -> Result<Outcome, 
             progress.update(done.iter().sum());
         }
     });
-    progress.finish();
+    drop(progress);
     let said = said.map_err(Failure::Usage)?;
     let missing = || Failure::Usage("PE 0 has not reported".to_owned());
     let mut summary = team::parse_summary(&said[0]).ok_or_else(missing)?;
@@ -118,11 +123,9 @@ fn as_pe(args: &RunArgs, conversion: &Conversion<'_>) -> Result<Outcome, Failure
     let endpoint = args.role.join(pes, &options, timeout).map_err(Failure::Usage)?;
     let team = TransportTeam::new(&endpoint, timeout);
     let counter = Mutex::new(Counter::default());
-    // Whoever finds the line in use has nothing to add to it.
+    let total = conversion.bytes_of(&team);
     let summary = conversion.run_with(&team, &args.destination, &|done| {
-        if let Ok(mut counter) = counter.try_lock() {
-            counter.print(done);
-        }
+        counter.lock().expect("no thread panics with it").print(done, total);
     })?;
     to_standard_output(|out| {
         writeln!(out, "{}", team::summary_text(&summary))?;
@@ -141,11 +144,11 @@ fn by_ranks(
     let said = ranks.run(SLOTS, timeout, |endpoint| {
         let team = TransportTeam::new(&endpoint, timeout);
         // All have as much to do: the first one's progress stands for all.
-        let progress = ranks.is_first().then(|| ProgressLine::new(conversion.bytes_of(&team)));
+        let progress = ranks.is_first().then(|| ProgressBar::new(conversion.bytes_of(&team)));
         let summary = conversion.run_with(&team, &args.destination, &|done| {
             progress.iter().for_each(|progress| progress.update(done));
         });
-        progress.iter().for_each(ProgressLine::finish);
+        drop(progress);
         done = Some(summary.map_err(|error| error.to_string())?);
         Ok(String::new())
     })?;
@@ -198,42 +201,6 @@ fn unnamed(mesh: &MeshLayout, specs: &[TensorSpec]) -> Vec<String> {
     names.filter(|name| mesh.rule_for(name).is_none()).cloned().collect()
 }
 
-fn show_tensors(
-    source: &Checkpoint,
-    destination: &Destination,
-    specs: &[TensorSpec],
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    for spec in specs {
-        let before = source.layout().tensor(&spec.name);
-        let dtype = before.map_or(spec.dtype, |tensor| tensor.dtype());
-        write!(out, "{}  {dtype} {}", one_line(&spec.name), spec.shape)?;
-        let Destination::Sharded(layout) = destination else {
-            writeln!(out, " -> {} {}", spec.dtype, spec.shape)?;
-            continue;
-        };
-        let Some(tensor) = layout.tensor(&spec.name) else {
-            writeln!(out, " -> not in the destination")?;
-            continue;
-        };
-        let shards = tensor.placement().shards();
-        let shapes = shards.chunk_by(|one, next| one.shape == next.shape);
-        write!(out, " -> {}", tensor.dtype())?;
-        for run in shapes {
-            write!(out, " {}", run[0].shape)?;
-            match run {
-                [only] => write!(out, " on rank {}", only.rank)?,
-                [first, .., last] => {
-                    write!(out, " on {} ranks {}..{}", run.len(), first.rank, last.rank)?
-                }
-                [] => {}
-            }
-        }
-        writeln!(out)?;
-    }
-    Ok(())
-}
-
 fn show_summary(args: &RunArgs, summary: &Summary, out: &mut dyn Write) -> io::Result<Outcome> {
     let seconds = summary.elapsed.as_secs_f64().max(1e-9);
     let rate = summary.bytes as f64 / 1e9 / seconds;
@@ -242,8 +209,9 @@ fn show_summary(args: &RunArgs, summary: &Summary, out: &mut dyn Write) -> io::R
     writeln!(out, "bytes    {} in {seconds:.2} s", show(summary.bytes))?;
     writeln!(out, "rate     {rate:.2} GB/s")?;
     // Short runs say nothing about a disk, and must not wait for it either.
+    let disk_bytes = ((rate * 1e9 * DISK_S) as u64).clamp(DISK_BYTES.start, DISK_BYTES.end);
     if seconds >= DISK_FROM_S
-        && let Some(disk) = disk::write_gb_per_s(&args.destination)
+        && let Some(disk) = disk_gb_per_s(&args.destination, cores(), disk_bytes)
     {
         writeln!(out, "disk     {disk:.2} GB/s by itself: {:.0}% of that", rate / disk * 100.0)?;
     }

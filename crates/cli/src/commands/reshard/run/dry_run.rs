@@ -1,0 +1,84 @@
+//! `--dry-run`: what each tensor will become.
+
+use std::io::{self, Write};
+
+use syncline_checkpoint::{Checkpoint, Destination, ElementType};
+use syncline_deps::Dtype;
+use syncline_reshard::{Dims, Shard, TensorSpec};
+
+use crate::outcome::one_line;
+
+/// One line for each tensor of `source`: `specs` are what they become, before they are split.
+pub(super) fn show_tensors(
+    source: &Checkpoint,
+    destination: &Destination,
+    specs: &[TensorSpec],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let names: Vec<String> = specs.iter().map(|spec| one_line(&spec.name)).collect();
+    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    for (spec, name) in specs.iter().zip(names) {
+        let index = source.layout().index_of(&spec.name);
+        let element = index.map_or(ElementType::Known(spec.dtype), |at| source.element(at as u32));
+        let before = describe(element, &spec.shape);
+        write!(out, "{name:<width$}  {before} -> ")?;
+        // What is not converted keeps its type, also where plans have no name for that.
+        let becomes = |dtype: Dtype| match element.dtype() == dtype {
+            true => element,
+            false => ElementType::Known(dtype),
+        };
+        let Destination::Sharded(layout) = destination else {
+            writeln!(out, "{}", describe(becomes(spec.dtype), &spec.shape))?;
+            continue;
+        };
+        let Some(tensor) = layout.tensor(&spec.name) else {
+            writeln!(out, "not in the destination")?;
+            continue;
+        };
+        let shards = tensor.placement().shards();
+        let alike = shards.chunk_by(|one, next| one.shape == next.shape);
+        let parts = alike.map(|shards| {
+            let part = describe(becomes(tensor.dtype()), &shards[0].shape);
+            format!("{part} on {}", ranks(shards))
+        });
+        writeln!(out, "{}", parts.collect::<Vec<_>>().join(", "))?;
+    }
+    Ok(())
+}
+
+/// Type and shape, in elements.
+fn describe(element: ElementType, shape: &Dims) -> String {
+    let name = match element {
+        ElementType::Known(dtype) => dtype.to_string(),
+        ElementType::Opaque(name, _) => name.to_lowercase(),
+    };
+    format!("{name} {}", element.element_shape(shape).unwrap_or(*shape))
+}
+
+/// `rank 3`, `2 ranks 0..1`, `4 ranks 0..1, 4..5`.
+fn ranks(shards: &[Shard]) -> String {
+    if let [only] = shards {
+        return format!("rank {}", only.rank);
+    }
+    let runs = shards.chunk_by(|one, next| one.rank + 1 == next.rank).map(|run| match run {
+        [only] => only.rank.to_string(),
+        _ => format!("{}..{}", run[0].rank, run[run.len() - 1].rank),
+    });
+    format!("{} ranks {}", shards.len(), runs.collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_that_do_not_follow_each_other_are_told_apart() {
+        let shape = Dims::from_slice(&[2]).unwrap();
+        let shard = |rank| Shard { rank, shape, pieces: Vec::new() };
+        let all = |ranks: &[u32]| ranks.iter().copied().map(shard).collect::<Vec<_>>();
+        assert_eq!(ranks(&all(&[3])), "rank 3");
+        assert_eq!(ranks(&all(&[0, 1, 2])), "3 ranks 0..2");
+        assert_eq!(ranks(&all(&[0, 1, 4, 5])), "4 ranks 0..1, 4..5");
+        assert_eq!(ranks(&all(&[0, 2])), "2 ranks 0, 2");
+    }
+}
