@@ -177,7 +177,7 @@ fn check_on(
     (to, after): (&Layout, &[(&str, &[u8])]),
     options: &PlanOptions,
 ) {
-    // With checksums everything goes through slots, without them straight into destinations.
+    // To memory of the device, with checksums, everything goes through slots; otherwise straight into destinations.
     for (checksums, to_host) in [(false, false), (false, true), (true, false), (true, true)] {
         let group = local::Options { depth: 2, slot_bytes: 1024 };
         let service_options = ServiceOptions { timeout: PATIENCE, checksums, ..Default::default() };

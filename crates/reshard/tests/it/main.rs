@@ -5,6 +5,7 @@
 //! | `arrays` | moving real arrays by a plan, and what each shard must then hold: the oracle of all others |
 //! | `blocks` | MXFP8: quantised and restored on the way, against the whole tensor |
 //! | `cases` | the layout pairs shipped with reference figures |
+//! | `corruption` | bytes that change on the way, also by the hand of another process |
 //! | `meshes` | random mesh layouts for the others to draw from |
 //! | `devices` | tensors in memory of devices, moved by lanes |
 //! | `mesh_form` | what the mesh form compiles to |
@@ -20,6 +21,7 @@
 mod arrays;
 mod blocks;
 mod cases;
+mod corruption;
 mod devices;
 mod groups;
 mod mesh_form;

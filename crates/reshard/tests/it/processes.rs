@@ -17,6 +17,7 @@ use syncline_reshard::{
 };
 use syncline_testing::{Rng, for_seeds};
 
+use crate::corruption;
 use crate::groups::shards;
 use crate::pipelines::model;
 
@@ -24,12 +25,12 @@ const SCENARIO: &str = "SYNCLINE_TEST_SCENARIO";
 
 /// What a child is told, and tells the parent in turn.
 #[derive(Clone, Debug)]
-struct Scenario {
-    name: String,
-    rank: usize,
-    size: usize,
-    what: String,
-    timeout: Duration,
+pub struct Scenario {
+    pub name: String,
+    pub rank: usize,
+    pub size: usize,
+    pub what: String,
+    pub timeout: Duration,
 }
 
 impl Scenario {
@@ -51,7 +52,7 @@ impl Scenario {
 }
 
 /// A child that does not outlive its test.
-struct Pe(Child);
+pub struct Pe(Child);
 
 impl Drop for Pe {
     fn drop(&mut self) {
@@ -61,7 +62,7 @@ impl Drop for Pe {
 }
 
 impl Pe {
-    fn start(scenario: &Scenario) -> Self {
+    pub fn start(scenario: &Scenario) -> Self {
         let child = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
@@ -79,7 +80,7 @@ impl Pe {
     }
 
     /// What the child says at its end; panics if that does not come in time.
-    fn result(&mut self, limit: Duration) -> String {
+    pub fn result(&mut self, limit: Duration) -> String {
         let started = Instant::now();
         while self.0.try_wait().unwrap().is_none() {
             assert!(started.elapsed() < limit, "a PE is still running after {limit:?}");
@@ -103,7 +104,7 @@ fn is_left_behind(name: &str) -> bool {
     std::path::Path::new(&format!("/dev/shm/syncline-{name}")).exists()
 }
 
-fn scenarios(size: usize, what: &str, timeout: Duration) -> Vec<Scenario> {
+pub fn scenarios(size: usize, what: &str, timeout: Duration) -> Vec<Scenario> {
     let name = fresh_name();
     (0..size)
         .map(|rank| Scenario { name: name.clone(), rank, size, what: what.to_owned(), timeout })
@@ -120,13 +121,13 @@ fn layouts(size: usize) -> (Layout, Layout) {
 }
 
 /// The values of refit number `version`.
-fn stamped(shards: &[(String, Vec<u8>)], version: u64) -> Vec<(String, Vec<u8>)> {
+pub fn stamped(shards: &[(String, Vec<u8>)], version: u64) -> Vec<(String, Vec<u8>)> {
     let stamp = |bytes: &Vec<u8>| bytes.iter().map(|byte| byte ^ version as u8).collect();
     shards.iter().map(|(name, bytes)| (name.clone(), stamp(bytes))).collect()
 }
 
 /// Whether `destination` holds exactly the values of the version that it claims.
-fn is_whole(destination: &Destination, expected: &[(String, Vec<u8>)]) -> bool {
+pub fn is_whole(destination: &Destination, expected: &[(String, Vec<u8>)]) -> bool {
     let Ok(reading) = destination.read() else { return false };
     if reading.version() == 0 {
         return true;
@@ -223,6 +224,8 @@ fn one_pe_of_another_test() {
         "refit-packed-on-and-on" => refit_on(&scenario, 1_000_000, true),
         "many" => many_refits(&scenario),
         "conform" => conform(&scenario),
+        "flip-a-byte" => corruption::flip_a_byte(&scenario),
+        what if what.starts_with("corrupt-") => corruption::refit_corrupted(&scenario),
         "join-twice-as-large" => {
             let options = shm::Options { slot_bytes: 8192, ..options() };
             let wait = Wait::timeout(scenario.timeout);
@@ -234,9 +237,9 @@ fn one_pe_of_another_test() {
     println!("RESULT {result}");
 }
 
-const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(60);
 
-fn run_all(scenarios: &[Scenario]) -> Vec<String> {
+pub fn run_all(scenarios: &[Scenario]) -> Vec<String> {
     let mut pes: Vec<Pe> = scenarios.iter().map(Pe::start).collect();
     let results = pes.iter_mut().map(|pe| pe.result(LIMIT)).collect();
     assert!(!is_left_behind(&scenarios[0].name), "the group's file is still there");
@@ -459,7 +462,11 @@ fn a_full_memory_file_system_fails_all_alike_and_leaves_nothing() {
         let pe = |rank: usize| {
             let (fits, from, to) = (&fits, &from, &to);
             scope.spawn(move || {
-                let endpoint = shm::join("fits", rank, 3, fits, &Wait::timeout(LIMIT)).unwrap();
+                // Whoever joined last may have failed the group before the others hear that it is complete.
+                let endpoint = match shm::join("fits", rank, 3, fits, &Wait::timeout(LIMIT)) {
+                    Ok(endpoint) => endpoint,
+                    Err(error) => return error.to_string(),
+                };
                 let options = ServiceOptions { timeout: LIMIT, ..Default::default() };
                 let mut service = CopyService::new(endpoint, options);
                 let refit = service.prepare(from, to, &PlanOptions::default()).unwrap();

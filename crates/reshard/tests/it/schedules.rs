@@ -156,9 +156,27 @@ fn slots_must_be_aligned() {
     let (from, to) = one_tensor(&[8]);
     let plan = checked_plan(&from, &to);
     for slot_bytes in [0, 63, 65, 100] {
-        let refused = Schedule::new(&plan, slot_bytes).unwrap_err();
-        assert_eq!(refused, ReshardError::BadSlot { slot_bytes });
+        for make in [Schedule::new, Schedule::with_checksums] {
+            let refused = make(&plan, slot_bytes).unwrap_err();
+            assert_eq!(refused, ReshardError::BadSlot { slot_bytes });
+        }
     }
+}
+
+#[test]
+fn with_checksums_every_slot_has_room_for_them() {
+    for_seeds("with_checksums_every_slot_has_room_for_them", 40, |rng| {
+        let (from, to) = any_pair(rng);
+        let plan = checked_plan(&from, &to);
+        let slot_bytes = 64 * rng.range(1..20);
+        let schedule = Schedule::with_checksums(&plan, slot_bytes).unwrap();
+        check(&plan, &schedule);
+        for batch in schedule.batches() {
+            // The first segment's travels beside the slot.
+            let sums_bytes = 4 * (batch.segments.len() as u64 - 1);
+            assert!(batch.bytes + sums_bytes <= slot_bytes, "{batch:?}");
+        }
+    });
 }
 
 #[test]
