@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use syncline_deps::Dtype;
 use syncline_reshard::transport::{Wait, conformance, shm};
 use syncline_reshard::{
-    CopyService, Destination, Layout, PlanOptions, ServiceError, ServiceOptions, Sources, Target,
-    Versions,
+    CopyService, Destination, Layout, PlanOptions, Refit, ServiceError, ServiceOptions, Sources,
+    Target, Targets, Versions,
 };
 use syncline_testing::{Rng, for_seeds};
 
@@ -136,46 +136,106 @@ pub fn is_whole(destination: &Destination, expected: &[(String, Vec<u8>)]) -> bo
     expected.iter().all(|(name, bytes)| reading.tensor(name) == Some(&bytes[..]))
 }
 
-fn bind<'a>(refit: &syncline_reshard::Refit, shards: &'a [(String, Vec<u8>)]) -> Sources<'a> {
+fn bind<'a>(refit: &Refit, shards: &'a [(String, Vec<u8>)]) -> Sources<'a> {
     crate::groups::bind(refit, shards)
 }
 
-/// Refits until something fails or `refits` are done; says what failed and what the destination holds.
-fn refit_on(scenario: &Scenario, refits: u64, checksums: bool) -> String {
+/// Where a PE has its tensors: in a destination that peers write directly, or in memory of its own, filled from slots.
+enum Home {
+    Shared(Destination),
+    /// What is in use, and what the next refit writes.
+    Private {
+        version: u64,
+        halves: [Vec<(String, Vec<u8>)>; 2],
+    },
+}
+
+impl Home {
+    fn new(service: &CopyService<'_>, refit: &Refit, is_private: bool) -> Self {
+        if !is_private {
+            return Home::Shared(service.destination(refit).unwrap());
+        }
+        let zeros = |(name, bytes): (&str, usize)| (name.to_owned(), vec![0; bytes]);
+        let half: Vec<(String, Vec<u8>)> = refit.targets().iter().map(zeros).collect();
+        Home::Private { version: 0, halves: [half.clone(), half] }
+    }
+
+    fn version(&self) -> u64 {
+        match self {
+            Home::Shared(destination) => destination.version(),
+            Home::Private { version, .. } => *version,
+        }
+    }
+
+    fn refit(
+        &mut self,
+        service: &CopyService<'_>,
+        refit: &Refit,
+        sources: &Sources<'_>,
+    ) -> Result<(), ServiceError> {
+        match self {
+            Home::Shared(destination) => {
+                service.refit(refit, sources, Target::Destination(destination))?;
+            }
+            Home::Private { version, halves } => {
+                let mut targets = Targets::new(refit);
+                for (name, bytes) in &mut halves[1] {
+                    targets.bind(refit, name, bytes).unwrap();
+                }
+                service.refit(refit, sources, Target::Memory(&mut targets))?;
+                drop(targets);
+                halves.swap(0, 1);
+                *version += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_whole(&self, expected: &[(String, Vec<u8>)]) -> bool {
+        match self {
+            Home::Shared(destination) => is_whole(destination, expected),
+            Home::Private { version: 0, .. } => true,
+            Home::Private { version, halves } => halves[0] == stamped(expected, *version),
+        }
+    }
+}
+
+/// Refits until something fails or `refits` are done; says what failed and what the PE holds.
+fn refit_on(scenario: &Scenario, refits: u64) -> String {
     let wait = Wait::timeout(scenario.timeout);
-    let Scenario { name, rank, size, .. } = scenario;
+    let Scenario { name, rank, size, what, .. } = scenario;
     let endpoint = match shm::join(name, *rank, *size, &options(), &wait) {
         Ok(endpoint) => endpoint,
         Err(error) => return format!("whole at 0: {error}"),
     };
     let (from, mut to) = layouts(*size);
-    if scenario.what == "other-plan" && *rank == 1 {
+    if what == "other-plan" && *rank == 1 {
         to = from.clone();
     }
     let service_options = ServiceOptions {
         timeout: scenario.timeout,
-        checksums,
+        checksums: what.contains("checked"),
         versions: Versions::Two,
         separate_lanes: Some(*rank == 0),
     };
     let mut service = CopyService::new(endpoint, service_options);
     let refit = service.prepare(&from, &to, &PlanOptions::default()).unwrap();
-    let destination = service.destination(&refit).unwrap();
+    let mut home = Home::new(&service, &refit, what.contains("packed"));
     let mine = shards(&from, *rank);
     let expected = shards(&to, *rank);
-    let refit_all = || -> Result<(), ServiceError> {
+    let mut refit_all = || -> Result<(), ServiceError> {
         for version in 1..=refits {
             let mine = stamped(&mine, version);
-            service.refit(&refit, &bind(&refit, &mine), Target::Destination(&destination))?;
-            assert_eq!(destination.version(), version);
+            home.refit(&service, &refit, &bind(&refit, &mine))?;
+            assert_eq!(home.version(), version);
         }
         Ok(())
     };
     let outcome = refit_all();
-    let state = if is_whole(&destination, &expected) { "whole" } else { "TORN" };
+    let state = if home.is_whole(&expected) { "whole" } else { "TORN" };
     match outcome {
-        Ok(()) => format!("{state} at {}: done", destination.version()),
-        Err(error) => format!("{state} at {}: {error}", destination.version()),
+        Ok(()) => format!("{state} at {}: done", home.version()),
+        Err(error) => format!("{state} at {}: {error}", home.version()),
     }
 }
 
@@ -218,10 +278,8 @@ fn one_pe_of_another_test() {
     let Ok(text) = std::env::var(SCENARIO) else { return };
     let scenario = Scenario::parse(&text);
     let result = match scenario.what.as_str() {
-        "refit" | "other-plan" => refit_on(&scenario, 3, false),
-        "refit-checked" => refit_on(&scenario, 3, true),
-        "refit-on-and-on" => refit_on(&scenario, 1_000_000, false),
-        "refit-packed-on-and-on" => refit_on(&scenario, 1_000_000, true),
+        what if what.starts_with("refit-on-and-on") => refit_on(&scenario, 1_000_000),
+        what if what.starts_with("refit") || what == "other-plan" => refit_on(&scenario, 3),
         "many" => many_refits(&scenario),
         "conform" => conform(&scenario),
         "flip-a-byte" => corruption::flip_a_byte(&scenario),
@@ -248,7 +306,7 @@ pub fn run_all(scenarios: &[Scenario]) -> Vec<String> {
 
 #[test]
 fn processes_refit_directly_and_through_slots() {
-    for what in ["refit", "refit-checked"] {
+    for what in ["refit", "refit-packed", "refit-checked", "refit-packed-checked"] {
         let results = run_all(&scenarios(4, what, LIMIT));
         assert_eq!(results, vec!["whole at 3: done"; 4]);
     }
@@ -309,7 +367,8 @@ fn kill_one(scenarios: &[Scenario], victim: usize, delay: Duration) -> Vec<Strin
 
 fn check_kill(rng: &mut Rng, timeout: Duration) {
     let size = rng.below(3) + 2;
-    let what = *rng.pick(&["refit-on-and-on", "refit-packed-on-and-on"]);
+    let ways = ["", "-packed", "-checked", "-packed-checked"];
+    let what = &format!("refit-on-and-on{}", rng.pick(&ways));
     let victim = rng.below(size);
     // The start of a process takes some milliseconds, a refit about one: early kills hit the joining.
     let delay = Duration::from_micros(rng.range(0..120_000));
