@@ -6,7 +6,7 @@
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use syncline_deps::Dtype;
@@ -239,11 +239,66 @@ fn refit_on(scenario: &Scenario, refits: u64) -> String {
     }
 }
 
-/// Resident memory of this process in KiB.
-fn resident_kib() -> u64 {
+/// A number of KiB that the kernel keeps of this process.
+fn status_kib(field: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(field)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// The most private memory that planning and refitting 48 MiB has taken beside the tensors themselves.
+fn memory_beside(scenario: &Scenario) -> String {
+    let Scenario { name, rank, size, what, timeout } = scenario;
+    let axes = |tp: usize| format!(r#"[["tp", {tp}]]"#);
+    let (from, to) =
+        (model(6, 1024, Dtype::F32, &axes(*size)), model(6, 1024, Dtype::F32, &axes(size - 1)));
+    let held = |layout: &Layout| -> Vec<(String, Vec<u8>)> {
+        let tensors = layout.tensors().iter();
+        let shard = |tensor: &syncline_reshard::TensorLayout| {
+            let shard = tensor.placement().shard(*rank as u32)?;
+            let bytes = shard.shape.volume() * tensor.dtype().bytes();
+            Some((tensor.name().to_owned(), vec![7; bytes as usize]))
+        };
+        tensors.filter_map(shard).collect()
+    };
+    let (mine, mut received) = (held(&from), held(&to));
+    let group = shm::Options { slot_bytes: 1 << 20, ..options() };
+    let endpoint = shm::join(name, *rank, *size, &group, &Wait::timeout(*timeout)).unwrap();
+    let (before, is_over) = (status_kib("RssAnon"), AtomicBool::new(false));
+    let most = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let mut most = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                most = status_kib("RssAnon").max(most);
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            most
+        });
+        let options = ServiceOptions {
+            timeout: *timeout,
+            checksums: what.contains("checked"),
+            separate_lanes: Some(what.contains("lanes")),
+            ..Default::default()
+        };
+        let mut service = CopyService::new(endpoint, options);
+        let refit = service.prepare(&from, &to, &PlanOptions::default()).unwrap();
+        let destination = service.destination(&refit).unwrap();
+        let mut targets = Targets::new(&refit);
+        for (name, bytes) in &mut received {
+            targets.bind(&refit, name, bytes).unwrap();
+        }
+        for _ in 0..3 {
+            let target = match what.contains("packed") {
+                true => Target::Memory(&mut targets),
+                false => Target::Destination(&destination),
+            };
+            service.refit(&refit, &bind(&refit, &mine), target).unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        watcher.join().unwrap()
+    });
+    let beside_kib = most.saturating_sub(before);
+    if beside_kib <= 10 << 10 { "bounded".to_owned() } else { format!("{beside_kib} KiB beside") }
 }
 
 fn many_refits(scenario: &Scenario) -> String {
@@ -265,10 +320,10 @@ fn many_refits(scenario: &Scenario) -> String {
             assert!(is_whole(&destination, &expected), "refit {version}");
         }
         if version == 100 {
-            resident = resident_kib();
+            resident = status_kib("VmRSS");
         }
     }
-    let grown_kib = resident_kib().saturating_sub(resident);
+    let grown_kib = status_kib("VmRSS").saturating_sub(resident);
     format!("done, {}", if grown_kib < 2_048 { "bounded" } else { "memory has grown" })
 }
 
@@ -282,6 +337,7 @@ fn one_pe_of_another_test() {
         what if what.starts_with("refit") || what == "other-plan" => refit_on(&scenario, 3),
         "many" => many_refits(&scenario),
         "conform" => conform(&scenario),
+        what if what.starts_with("memory") => memory_beside(&scenario),
         "flip-a-byte" => corruption::flip_a_byte(&scenario),
         what if what.starts_with("corrupt-") => corruption::refit_corrupted(&scenario),
         "join-twice-as-large" => {
@@ -315,6 +371,13 @@ fn processes_refit_directly_and_through_slots() {
 #[test]
 fn a_thousand_refits_take_no_more_memory_than_a_hundred() {
     assert_eq!(run_all(&scenarios(3, "many", LIMIT)), vec!["done, bounded"; 3]);
+}
+
+#[test]
+fn a_refit_takes_little_memory_beside_slots_and_tensors() {
+    for what in ["memory", "memory-packed", "memory-checked", "memory-packed-checked-lanes"] {
+        assert_eq!(run_all(&scenarios(3, what, LIMIT)), vec!["bounded"; 3], "{what}");
+    }
 }
 
 #[test]

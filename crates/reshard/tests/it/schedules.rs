@@ -10,6 +10,7 @@ use syncline_testing::for_seeds;
 
 use crate::arrays::{checked_plan, filled, moved_in_batches};
 use crate::meshes::any_pair;
+use crate::pipelines::model;
 
 /// Checks everything that must hold of any schedule of a whole plan.
 pub fn check(plan: &TransferPlan, schedule: &Schedule) {
@@ -190,6 +191,19 @@ fn random_schedules_deliver_everything() {
         let after = moved_in_batches(&plan, &schedule, &before, &to);
         assert_eq!(after, filled(&to, str::to_owned));
     });
+}
+
+#[test]
+fn every_number_of_pes_becomes_every_other() {
+    let layout = |tp: usize| model(2, 29, Dtype::BF16, &format!(r#"[["tp", {tp}]]"#));
+    for (from, to) in (1..=8).flat_map(|from| (1..=8).map(move |to| (from, to))) {
+        let (before, after) = (layout(from), layout(to));
+        let plan = checked_plan(&before, &after);
+        let schedule = Schedule::new(&plan, 512).unwrap();
+        check(&plan, &schedule);
+        let moved = moved_in_batches(&plan, &schedule, &filled(&before, str::to_owned), &after);
+        assert_eq!(moved, filled(&after, str::to_owned), "{from} to {to}");
+    }
 }
 
 #[test]
