@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use syncline_reshard::{PlanOptions, ServiceOptions, Target};
 
 use crate::jobs::{self, is_available, mpirun};
-use crate::ranks::{Rank, bind, shards, tp};
+use crate::models::{bind, shards};
+use crate::ranks::{Rank, tp};
 
 /// How long ranks wait for each other here.
 const DEADLINE: Duration = Duration::from_secs(4);

@@ -10,7 +10,7 @@
 //! | `kills` | ranks that are killed or stopped |
 //! | `two_hosts` | the whole set between two network namespaces, over TCP |
 //!
-//! `arrays` and `meshes` are those of the resharding crate's own tests: the same oracle.
+//! `arrays`, `meshes` and `models` are those of the resharding crate's own tests: the same oracle.
 
 #![cfg(feature = "mpi")]
 
@@ -21,6 +21,9 @@ mod jobs;
 mod kills;
 #[path = "../../../reshard/tests/it/meshes.rs"]
 mod meshes;
+#[allow(dead_code)]
+#[path = "../../../reshard/tests/it/models.rs"]
+mod models;
 mod one_host;
 mod ranks;
 mod refits;

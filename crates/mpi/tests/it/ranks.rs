@@ -6,13 +6,11 @@ use std::time::{Duration, Instant};
 use syncline_deps::Dtype;
 use syncline_mpi::{MpiEndpoint, Options, Way, World};
 use syncline_reshard::transport::{Transport, Wait, conformance};
-use syncline_reshard::{
-    CopyService, Dims, Layout, MeshLayout, Refit, ServiceError, ServiceOptions, Sources, TensorSpec,
-};
-use syncline_testing::Rng;
+use syncline_reshard::{CopyService, Layout, ServiceError, ServiceOptions};
 
 use crate::jobs::SCENARIO;
-use crate::{arrays, kills, refits, services};
+use crate::models::model;
+use crate::{kills, refits, services};
 
 /// Long enough for a busy machine, short enough to end a test that is stuck.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -56,52 +54,6 @@ impl Rank {
         assert!(all.iter().all(|error| *error == all[0]), "not the same: {all:#?}");
         mine
     }
-}
-
-/// The bytes that `rank` must hold of each tensor of `layout`.
-pub fn shards(layout: &Layout, rank: usize) -> Vec<(String, Vec<u8>)> {
-    let element = |dtype: Dtype, value: u64| {
-        Rng::new(value).next_u64().to_le_bytes()[..dtype.bytes() as usize].to_vec()
-    };
-    let mut all = Vec::new();
-    for tensor in layout.tensors() {
-        let Some(shard) = tensor.placement().shard(rank as u32) else { continue };
-        let values = arrays::expected(tensor.name(), tensor.shape(), shard);
-        let bytes = values.into_iter().flat_map(|value| element(tensor.dtype(), value)).collect();
-        all.push((tensor.name().to_owned(), bytes));
-    }
-    all
-}
-
-/// Binds every shard that is not empty.
-pub fn bind<'a>(refit: &Refit, shards: &'a [(String, Vec<u8>)]) -> Sources<'a> {
-    let mut sources = Sources::new(refit);
-    for (name, bytes) in shards.iter().filter(|(_, bytes)| !bytes.is_empty()) {
-        sources.bind(refit, name, bytes).unwrap();
-    }
-    sources
-}
-
-/// A model of `layers` with a column-wise and a row-wise split tensor in each.
-pub fn model(layers: usize, side: u64, dtype: Dtype, axes: &str) -> Layout {
-    let toml = format!(
-        r#"
-        [mesh]
-        axes = {axes}
-        [[tensor]]
-        match = "layers.*.up"
-        shard = [{{dim = 0, axis = "tp"}}]
-        [[tensor]]
-        match = "layers.*.down"
-        shard = [{{dim = 1, axis = "tp"}}]
-        "#
-    );
-    let spec =
-        |name: String| TensorSpec { name, dtype, shape: Dims::from_slice(&[side, side]).unwrap() };
-    let specs: Vec<TensorSpec> = (0..layers)
-        .flat_map(|layer| ["up", "down"].map(|part| spec(format!("layers.{layer}.{part}"))))
-        .collect();
-    MeshLayout::from_toml(&toml).unwrap().compile(&specs).unwrap()
 }
 
 /// Split in `size` ways.

@@ -10,7 +10,8 @@ use syncline_reshard::{
 use syncline_testing::Rng;
 
 use crate::meshes;
-use crate::ranks::{PATIENCE, Rank, bind, model, shards};
+use crate::models::{bind, model, shards};
+use crate::ranks::{PATIENCE, Rank};
 
 /// Refits `from` to `to` twice, into destinations or into memory by a coin of each rank, and compares.
 fn check_refit(rank: &Rank, rng: &mut Rng, from: &Layout, to: &Layout, slots: &[usize]) {

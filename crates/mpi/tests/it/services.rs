@@ -15,7 +15,8 @@ use syncline_reshard::{
 };
 use syncline_testing::Rng;
 
-use crate::ranks::{PATIENCE, Rank, bind, model, shards, tp};
+use crate::models::{bind, model, shards};
+use crate::ranks::{PATIENCE, Rank, tp};
 
 const SMALL: (usize, usize) = (2, 256);
 

@@ -167,8 +167,8 @@ impl<'t> PipelineExecutor<'t> {
             rank: self.transport.rank(),
             message: error.to_string(),
         };
-        sources.check(refit).map_err(unbound)?;
-        targets.check(refit).map_err(unbound)?;
+        sources.bound.check(refit.sources()).map_err(unbound)?;
+        targets.bound.check(refit.targets()).map_err(unbound)?;
         let control = Control { wait, progress: None };
         self.execute(refit, sources, Place::Targets(targets), &control, part)
     }
@@ -310,7 +310,7 @@ impl<'a> Run<'a> {
 
     /// Whether anything that this PE reads or writes is in memory of a device.
     fn needs_lanes(&self) -> bool {
-        self.sources.has_views() || self.place.has_views() || self.offers().next().is_some()
+        self.sources.bound.has_views() || self.place.has_views() || self.offers().next().is_some()
     }
 
     fn offers(&self) -> impl Iterator<Item = &Arc<dyn Lane>> {
@@ -477,15 +477,11 @@ impl<'a> Run<'a> {
         for piece in &message.pieces {
             let shape = self.program.shape(piece.shape);
             let (_, span) = shape.copy.spans();
-            assert!(
-                piece.slot_offset + span <= slot.len(),
-                "{span} bytes at {}",
-                piece.slot_offset
-            );
+            piece.check_room(span, slot.len());
             // SAFETY: the source is bound, with the size of the shard that the piece lies in; the
             // target was just checked, and the slot is this thread's until it is sent.
             unsafe {
-                let source = self.sources.start(piece.tensor).add(piece.tensor_offset);
+                let source = self.sources.bound.start(piece.tensor).add(piece.tensor_offset);
                 let target = slot.as_mut_ptr().add(piece.slot_offset);
                 // The receiver reads the slot next: through the caches.
                 let change = shape.change(|| self.scales(piece.tensor), piece.tensor_offset);
@@ -547,11 +543,7 @@ impl<'a> Run<'a> {
         for piece in &message.pieces {
             let shape = self.program.shape(piece.shape);
             let (span, _) = shape.copy.spans();
-            assert!(
-                piece.slot_offset + span <= slot.len(),
-                "{span} bytes at {}",
-                piece.slot_offset
-            );
+            piece.check_room(span, slot.len());
             // SAFETY: the slot was just checked; the target is bound, with the size of the shard that the
             // piece lies in, and the plan writes each of its bytes once.
             unsafe {
@@ -602,7 +594,7 @@ impl<'a> Run<'a> {
         let shape = self.program.shape(each.shape);
         // SAFETY: the caller's promise.
         unsafe {
-            let source = self.sources.start(each.source).add(each.source_offset);
+            let source = self.sources.bound.start(each.source).add(each.source_offset);
             let change = shape.change(|| self.scales(each.source), each.source_offset);
             copy::copy_box(&shape.copy, source, target, change, store);
         }
@@ -618,7 +610,10 @@ impl<'a> Run<'a> {
 
     /// The scales of a source tensor that is restored.
     fn scales(&self, tensor: u32) -> *const u8 {
-        self.program.scales.get(&tensor).map_or(std::ptr::null(), |&at| self.sources.start(at))
+        self.program
+            .scales
+            .get(&tensor)
+            .map_or(std::ptr::null(), |&at| self.sources.bound.start(at))
     }
 
     /// Where a box goes in a peer's window.

@@ -30,6 +30,14 @@ pub(crate) struct Piece {
     pub slot_offset: usize,
 }
 
+impl Piece {
+    /// The part of a slot that it spans must be there: what follows reads and writes it unchecked.
+    pub fn check_room(&self, span: usize, slot_bytes: usize) {
+        let end = self.slot_offset + span;
+        assert!(end <= slot_bytes, "{span} bytes at {} of {slot_bytes}", self.slot_offset);
+    }
+}
+
 /// A box from one shard straight into another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Move {

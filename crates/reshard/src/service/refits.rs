@@ -42,7 +42,7 @@ impl CopyService<'_> {
             let message = format!("this refit was prepared for PE {}", refit.rank());
             return Err(local(message));
         }
-        sources.check(refit).map_err(|error| local(error.to_string()))?;
+        sources.bound.check(refit.sources()).map_err(|error| local(error.to_string()))?;
         match target {
             Target::Destination(destination) => self.refit_destination(refit, sources, destination),
             Target::Memory(targets) => self.refit_memory(refit, sources, targets),
@@ -82,7 +82,7 @@ impl CopyService<'_> {
             rank: self.rank(),
             message: error.to_string(),
         };
-        targets.check(refit).map_err(unbound)?;
+        targets.bound.check(refit.targets()).map_err(unbound)?;
         let ticket = ticket(refit, None);
         self.run_refit(refit, sources, Place::Targets(targets), ticket, &self.control())
     }

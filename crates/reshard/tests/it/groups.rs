@@ -2,44 +2,16 @@
 
 use std::time::Duration;
 
-use syncline_deps::Dtype;
 use syncline_reshard::transport::{
     Arrival, Endpoint, Failure, Header, Shape, SlotPlace, Slots, Take, Ticket, Transport, Wait,
     Window, WindowId, local,
 };
-use syncline_reshard::{CopyService, Layout, Refit, ServiceError, ServiceOptions, Sources};
-use syncline_testing::Rng;
+use syncline_reshard::{CopyService, Layout, ServiceError, ServiceOptions};
 
-use crate::arrays;
+pub use crate::models::{bind, shards};
 
 /// Long enough for a busy machine, short enough to end a test that is stuck.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The bits of an element, from the number that `arrays` gives it.
-pub fn element(dtype: Dtype, value: u64) -> Vec<u8> {
-    Rng::new(value).next_u64().to_le_bytes()[..dtype.bytes() as usize].to_vec()
-}
-
-/// The bytes that `rank` must hold of each tensor of `layout`; `None` where it holds nothing.
-pub fn shards(layout: &Layout, rank: usize) -> Vec<(String, Vec<u8>)> {
-    let mut all = Vec::new();
-    for tensor in layout.tensors() {
-        let Some(shard) = tensor.placement().shard(rank as u32) else { continue };
-        let values = arrays::expected(tensor.name(), tensor.shape(), shard);
-        let bytes = values.into_iter().flat_map(|value| element(tensor.dtype(), value)).collect();
-        all.push((tensor.name().to_owned(), bytes));
-    }
-    all
-}
-
-/// Binds every shard that is not empty.
-pub fn bind<'a>(refit: &Refit, shards: &'a [(String, Vec<u8>)]) -> Sources<'a> {
-    let mut sources = Sources::new(refit);
-    for (name, bytes) in shards.iter().filter(|(_, bytes)| !bytes.is_empty()) {
-        sources.bind(refit, name, bytes).unwrap();
-    }
-    sources
-}
 
 /// PEs needed for both layouts.
 pub fn world(from: &Layout, to: &Layout) -> usize {

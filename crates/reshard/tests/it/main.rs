@@ -7,6 +7,7 @@
 //! | `cases` | the layout pairs shipped with reference figures |
 //! | `corruption` | bytes that change on the way, also by the hand of another process |
 //! | `meshes` | random mesh layouts for the others to draw from |
+//! | `models` | made-up models, and the bytes of their shards |
 //! | `devices` | tensors in memory of devices, moved by lanes |
 //! | `mesh_form` | what the mesh form compiles to |
 //! | `groups` | threads that run one refit together, for the others to use |
@@ -26,6 +27,7 @@ mod devices;
 mod groups;
 mod mesh_form;
 mod meshes;
+mod models;
 mod pipelines;
 mod processes;
 mod properties;

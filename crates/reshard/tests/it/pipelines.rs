@@ -4,13 +4,13 @@ use syncline_deps::Dtype;
 use syncline_reshard::convert::convert_slice;
 use syncline_reshard::transport::{Ticket, Transport, Wait, local};
 use syncline_reshard::{
-    Layout, PipelineExecutor, PlanOptions, Refit, ServiceOptions, Target, Targets, TensorSpec,
-    Versions,
+    Layout, PipelineExecutor, PlanOptions, Refit, ServiceOptions, Target, Targets, Versions,
 };
 use syncline_testing::{Rng, for_seeds};
 
 use crate::groups::{PATIENCE, bind, on_endpoints, on_threads, shards, world};
 use crate::meshes;
+pub use crate::models::model;
 
 fn any_group(rng: &mut Rng) -> local::Options {
     let slot_bytes = *rng.pick(&[64, 128, 192, 1_024, 65_536]);
@@ -69,31 +69,6 @@ fn random_layouts_arrive_as_the_naive_copy_says() {
         let (from, to) = meshes::any_pair(rng);
         check_refit(rng, &from, &to);
     });
-}
-
-/// A model of `layers` with a column-wise and a row-wise split tensor in each.
-pub fn model(layers: usize, side: u64, dtype: Dtype, axes: &str) -> Layout {
-    let toml = format!(
-        r#"
-        [mesh]
-        axes = {axes}
-        [[tensor]]
-        match = "layers.*.up"
-        shard = [{{dim = 0, axis = "tp"}}]
-        [[tensor]]
-        match = "layers.*.down"
-        shard = [{{dim = 1, axis = "tp"}}]
-        "#
-    );
-    let spec = |name: String| TensorSpec {
-        name,
-        dtype,
-        shape: syncline_reshard::Dims::from_slice(&[side, side]).unwrap(),
-    };
-    let specs: Vec<TensorSpec> = (0..layers)
-        .flat_map(|layer| ["up", "down"].map(|part| spec(format!("layers.{layer}.{part}"))))
-        .collect();
-    syncline_reshard::MeshLayout::from_toml(&toml).unwrap().compile(&specs).unwrap()
 }
 
 #[test]
