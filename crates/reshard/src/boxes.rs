@@ -10,6 +10,7 @@ const LEAF: usize = 8;
 pub(crate) struct BoxTree {
     /// Positions in the caller's list, permuted so that each node has a range of them.
     order: Vec<u32>,
+    /// None where there are no more boxes than a leaf has: those are scanned as they are.
     nodes: Vec<Node>,
 }
 
@@ -25,13 +26,23 @@ struct Node {
 impl BoxTree {
     /// The tree of `boxes`; empty ones are never found.
     pub(crate) fn new(boxes: &[NdBox]) -> Self {
-        let full = |index: &u32| !boxes[*index as usize].is_empty();
-        let order: Vec<u32> = (0..boxes.len() as u32).filter(full).collect();
-        let mut tree = Self { order, nodes: Vec::new() };
-        if !tree.order.is_empty() {
-            tree.grow(boxes, 0, tree.order.len());
-        }
+        let mut tree = Self::default();
+        tree.fill(boxes);
         tree
+    }
+
+    /// Makes it the tree of `boxes`, in the memory that it has.
+    pub(crate) fn fill(&mut self, boxes: &[NdBox]) {
+        self.order.clear();
+        self.nodes.clear();
+        if boxes.len() <= LEAF {
+            return;
+        }
+        let full = |index: &u32| !boxes[*index as usize].is_empty();
+        self.order.extend((0..boxes.len() as u32).filter(full));
+        if !self.order.is_empty() {
+            self.grow(boxes, 0, self.order.len());
+        }
     }
 
     fn grow(&mut self, boxes: &[NdBox], first: usize, last: usize) -> u32 {
@@ -54,6 +65,10 @@ impl BoxTree {
 
     /// Calls `found` with the position of every box that shares an element with `query`.
     pub(crate) fn overlapping(&self, boxes: &[NdBox], query: &NdBox, mut found: impl FnMut(usize)) {
+        if boxes.len() <= LEAF {
+            let meeting = boxes.iter().enumerate().filter(|(_, one)| one.overlaps(query));
+            return meeting.for_each(|(index, _)| found(index));
+        }
         if self.nodes.is_empty() || query.is_empty() {
             return;
         }

@@ -22,6 +22,21 @@ struct OpForm<'a> {
     dst_box: Spans,
     bytes: Number,
     round: Option<u32>,
+    batch: Option<u32>,
+    segment: Option<u32>,
+    slot_offset: Option<Number>,
+}
+
+/// Where a segment is packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Packed {
+    round: u32,
+    /// Counts the batches of a pair.
+    batch: u32,
+    /// Counts the segments of a batch.
+    segment: u32,
+    /// Bytes from the start of the slot.
+    offset: u64,
 }
 
 #[derive(Serialize)]
@@ -35,7 +50,8 @@ struct TotalsForm {
     fingerprint: String,
 }
 
-/// Writes `plan` as `schedule` carries it out: a transfer that is cut to fit slots is one op for each box of its parts.
+/// Writes `plan` as `schedule` carries it out: a transfer that is cut to fit slots is one op for each box of its parts, with
+/// the round, the batch of the pair, the segment of the batch and the place in the slot at which it is packed.
 ///
 /// Everything is written as it is made, so that plans of any size can be printed.
 pub fn write_transfers(
@@ -44,22 +60,27 @@ pub fn write_transfers(
     out: &mut impl Write,
 ) -> io::Result<()> {
     out.write_all(b"{\"format\":\"syncline-transfers\",\"version\":1,\"ops\":[")?;
-    let mut parts: Vec<(u32, u64, u64, Option<u32>)> = (0u32..)
+    let mut parts: Vec<(u32, u64, u64, Option<Packed>)> = (0u32..)
         .zip(plan.ops())
         .filter(|(_, op)| op.is_self_move())
         .map(|(at, op)| (at, 0, plan.copy_box(op).elements(), None))
         .collect();
     for batch in schedule.batches() {
-        let round = Some(batch.round);
-        parts.extend(batch.segments.iter().map(|part| (part.op, part.first, part.count, round)));
+        parts.extend((0u32..).zip(&batch.segments).map(|(segment, part)| {
+            let (round, batch, offset) = (batch.round, batch.number, part.offset);
+            (part.op, part.first, part.count, Some(Packed { round, batch, segment, offset }))
+        }));
     }
     parts.sort_unstable();
     let mut id = 0;
-    for (op, first, count, round) in parts {
+    for (op, first, count, mut packed) in parts {
         let op = &plan.ops()[op as usize];
         for part in plan.copy_box(op).boxes(first..first + count) {
             out.write_all(if id == 0 { b"\n" } else { b",\n" })?;
-            serde_json::to_writer(&mut *out, &op_form(plan, op, &part, id, round))?;
+            let form = op_form(plan, op, &part, id, packed);
+            serde_json::to_writer(&mut *out, &form)?;
+            // The boxes of a segment lie one behind the other.
+            packed.iter_mut().for_each(|packed| packed.offset += form.bytes.0);
             id += 1;
         }
     }
@@ -82,7 +103,7 @@ fn op_form<'a>(
     op: &TransferOp,
     part: &NdBox,
     id: u64,
-    round: Option<u32>,
+    packed: Option<Packed>,
 ) -> OpForm<'a> {
     let tensor = plan.tensor(op);
     let spans = |place: &NdBox| {
@@ -98,6 +119,9 @@ fn op_form<'a>(
         src_box: spans(&source),
         dst_box: spans(&target),
         bytes: Number(part.volume() * tensor.unit_bytes()[1]),
-        round,
+        round: packed.map(|packed| packed.round),
+        batch: packed.map(|packed| packed.batch),
+        segment: packed.map(|packed| packed.segment),
+        slot_offset: packed.map(|packed| Number(packed.offset)),
     }
 }

@@ -22,6 +22,7 @@ mod number;
 mod schedule;
 mod service;
 pub mod simulate;
+mod sums;
 mod transfer;
 pub mod transport;
 

@@ -106,11 +106,13 @@ fn a_killed_pe_ends_the_command_which_says_so() {
         let (parent, children) = endless("reshard_refit_killed");
         std::thread::sleep(Duration::from_millis(delay_ms));
         kill(children[round]);
+        let file = format!("/dev/shm/syncline-pes-{}", parent.id());
         let output = parent.wait_with_output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert_eq!(said, format!("syncline: PE {round} was ended by signal 9\n"));
         assert!(children.iter().all(|child| has_ended(*child)));
+        assert!(!fs::exists(&file).unwrap(), "{file} is left behind");
     }
 }
 

@@ -8,7 +8,8 @@ use syncline_reshard::{PlanOptions, ServiceOptions, Target};
 use syncline_testing::RankLauncher;
 
 use crate::jobs::{self, launcher, on_one_host};
-use crate::ranks::{Rank, bind, shards, tp};
+use crate::models::{bind, shards};
+use crate::ranks::{Rank, tp};
 
 /// How long ranks wait for each other here.
 const DEADLINE: Duration = Duration::from_secs(4);

@@ -10,7 +10,7 @@
 //! | `kills` | ranks that are killed or stopped |
 //! | `two_hosts` | the whole set between two network namespaces, over TCP |
 //!
-//! `arrays`, `groups`, `meshes` and `parts` are those of the resharding crate's own tests: the same refits, and the same oracle.
+//! `arrays`, `groups`, `meshes`, `models` and `parts` are those of the resharding crate's own tests: the same refits, and the same oracle.
 
 #![cfg(feature = "mpi")]
 
@@ -24,6 +24,9 @@ mod jobs;
 mod kills;
 #[path = "../../../reshard/tests/it/meshes.rs"]
 mod meshes;
+#[allow(dead_code)]
+#[path = "../../../reshard/tests/it/models.rs"]
+mod models;
 mod one_host;
 #[path = "../../../reshard/tests/it/parts.rs"]
 mod parts;

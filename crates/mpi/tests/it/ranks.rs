@@ -9,10 +9,10 @@ use syncline_reshard::transport::{Transport, Wait, conformance};
 use syncline_reshard::{CopyService, Layout, ServiceError, ServiceOptions};
 
 use crate::jobs::SCENARIO;
+use crate::models::model;
 use crate::{kills, refits, services};
 
-pub use crate::groups::{PATIENCE, bind, shards};
-pub use crate::meshes::model;
+pub use crate::groups::PATIENCE;
 
 /// This rank of the job, and how it is to join groups.
 pub struct Rank {

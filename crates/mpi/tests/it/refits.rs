@@ -4,7 +4,8 @@ use syncline_deps::Dtype;
 use syncline_reshard::{Layout, PlanOptions, ServiceOptions, Target};
 use syncline_testing::Rng;
 
-use crate::ranks::{PATIENCE, Rank, bind, model, shards};
+use crate::models::{bind, model, shards};
+use crate::ranks::{PATIENCE, Rank};
 use crate::{meshes, parts};
 
 /// Refits `from` to `to` twice, into destinations or into memory by a coin of each rank, and compares.

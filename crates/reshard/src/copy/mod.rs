@@ -196,7 +196,7 @@ impl CopyShape {
 
     /// Calls `run` with the byte offsets, source and target, of every run.
     #[inline(always)]
-    fn for_each_run(&self, mut run: impl FnMut(usize, usize)) {
+    pub fn for_each_run(&self, mut run: impl FnMut(usize, usize)) {
         match *self.loops {
             [] => run(0, 0),
             [only] => repeat(only, 0, 0, &mut run),

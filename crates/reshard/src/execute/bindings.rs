@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use syncline_device::BufferView;
 
-use super::Refit;
+use super::{Refit, Shards};
 
 /// A tensor that is missing or does not fit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,11 +67,7 @@ pub(crate) enum Held {
 
 impl Held {
     /// The elements of `view`, which are `expected` bytes one after the other.
-    fn view(
-        shards: &super::Shards,
-        name: &str,
-        view: BufferView,
-    ) -> Result<(usize, Self), BindError> {
+    fn view(shards: &Shards, name: &str, view: BufferView) -> Result<(usize, Self), BindError> {
         let at = shards.find(name, view.view().bytes() as usize)?;
         if !view.view().is_contiguous() {
             return Err(BindError::Strided { name: name.to_owned(), side: shards.side() });
@@ -80,10 +76,68 @@ impl Held {
     }
 }
 
+/// Where the tensors of one side lie, by position in its layout.
+#[derive(Clone, Debug)]
+pub(crate) struct Bound {
+    held: Vec<Option<Held>>,
+    /// The first byte of what is in memory of the process. Views are large: thousands of small tensors are moved from these
+    /// addresses, which stay in the caches.
+    starts: Vec<*mut u8>,
+}
+
+impl Bound {
+    fn new(shards: &Shards) -> Self {
+        let count = shards.len();
+        Self { held: vec![None; count], starts: vec![std::ptr::null_mut(); count] }
+    }
+
+    fn bind(
+        &mut self,
+        shards: &Shards,
+        name: &str,
+        start: *mut u8,
+        bytes: usize,
+    ) -> Result<(), BindError> {
+        let at = shards.find(name, bytes)?;
+        (self.held[at], self.starts[at]) = (Some(Held::Host(start)), start);
+        Ok(())
+    }
+
+    fn bind_view(
+        &mut self,
+        shards: &Shards,
+        name: &str,
+        view: BufferView,
+    ) -> Result<(), BindError> {
+        let (at, held) = Held::view(shards, name, view)?;
+        (self.held[at], self.starts[at]) = (Some(held), std::ptr::null_mut());
+        Ok(())
+    }
+
+    /// Checks that everything that a refit touches of `shards` is bound.
+    pub fn check(&self, shards: &Shards) -> Result<(), BindError> {
+        shards.check_bound(&self.held)
+    }
+
+    /// The first byte of a tensor that was checked to be bound to memory of the process.
+    pub fn start(&self, tensor: u32) -> *mut u8 {
+        self.starts[tensor as usize]
+    }
+
+    pub fn held(&self, tensor: u32) -> Option<&Held> {
+        self.held[tensor as usize].as_ref()
+    }
+
+    /// Whether anything is in memory of a device.
+    pub fn has_views(&self) -> bool {
+        self.held.iter().any(|held| matches!(held, Some(Held::View(_))))
+    }
+}
+
 /// The tensors that a PE sends from, by position in the source layout.
 #[derive(Clone, Debug)]
 pub struct Sources<'a> {
-    held: Vec<Option<Held>>,
+    pub(crate) bound: Bound,
     borrowed: PhantomData<&'a [u8]>,
 }
 
@@ -95,7 +149,7 @@ unsafe impl Sync for Sources<'_> {}
 impl<'a> Sources<'a> {
     /// Nothing bound yet.
     pub fn new(refit: &Refit) -> Self {
-        Self { held: vec![None; refit.sources().len()], borrowed: PhantomData }
+        Self { bound: Bound::new(refit.sources()), borrowed: PhantomData }
     }
 
     /// This PE's shard of tensor `name` lies in `bytes`.
@@ -105,8 +159,8 @@ impl<'a> Sources<'a> {
         name: &str,
         bytes: &'a [u8],
     ) -> Result<&mut Self, BindError> {
-        let at = refit.sources().find(name, bytes.len())?;
-        self.held[at] = Some(Held::Host(bytes.as_ptr().cast_mut()));
+        // Sources are only read.
+        self.bound.bind(refit.sources(), name, bytes.as_ptr().cast_mut(), bytes.len())?;
         Ok(self)
     }
 
@@ -121,31 +175,8 @@ impl<'a> Sources<'a> {
         name: &str,
         view: BufferView,
     ) -> Result<&mut Self, BindError> {
-        let (at, held) = Held::view(refit.sources(), name, view)?;
-        self.held[at] = Some(held);
+        self.bound.bind_view(refit.sources(), name, view)?;
         Ok(self)
-    }
-
-    /// Checks that everything that `refit` reads is bound.
-    pub(crate) fn check(&self, refit: &Refit) -> Result<(), BindError> {
-        refit.sources().check_bound(&self.held)
-    }
-
-    /// The first byte of a tensor that was checked to be bound to memory of the process.
-    pub(crate) fn start(&self, tensor: u32) -> *const u8 {
-        match self.held(tensor) {
-            Some(Held::Host(start)) => *start,
-            _ => std::ptr::null(),
-        }
-    }
-
-    pub(crate) fn held(&self, tensor: u32) -> Option<&Held> {
-        self.held[tensor as usize].as_ref()
-    }
-
-    /// Whether anything is in memory of a device.
-    pub(crate) fn has_views(&self) -> bool {
-        self.held.iter().any(|held| matches!(held, Some(Held::View(_))))
     }
 }
 
@@ -155,7 +186,7 @@ impl<'a> Sources<'a> {
 /// that it failed. Use a [`Destination`](super::Destination) where that must not be.
 #[derive(Debug)]
 pub struct Targets<'a> {
-    held: Vec<Option<Held>>,
+    pub(crate) bound: Bound,
     borrowed: PhantomData<&'a mut [u8]>,
 }
 
@@ -167,7 +198,7 @@ unsafe impl Sync for Targets<'_> {}
 impl<'a> Targets<'a> {
     /// Nothing bound yet.
     pub fn new(refit: &Refit) -> Self {
-        Self { held: vec![None; refit.targets().len()], borrowed: PhantomData }
+        Self { bound: Bound::new(refit.targets()), borrowed: PhantomData }
     }
 
     /// This PE's shard of tensor `name` goes to `bytes`.
@@ -177,8 +208,7 @@ impl<'a> Targets<'a> {
         name: &str,
         bytes: &'a mut [u8],
     ) -> Result<&mut Self, BindError> {
-        let at = refit.targets().find(name, bytes.len())?;
-        self.held[at] = Some(Held::Host(bytes.as_mut_ptr()));
+        self.bound.bind(refit.targets(), name, bytes.as_mut_ptr(), bytes.len())?;
         Ok(self)
     }
 
@@ -192,27 +222,7 @@ impl<'a> Targets<'a> {
         name: &str,
         view: BufferView,
     ) -> Result<&mut Self, BindError> {
-        let (at, held) = Held::view(refit.targets(), name, view)?;
-        self.held[at] = Some(held);
+        self.bound.bind_view(refit.targets(), name, view)?;
         Ok(self)
-    }
-
-    pub(crate) fn check(&self, refit: &Refit) -> Result<(), BindError> {
-        refit.targets().check_bound(&self.held)
-    }
-
-    pub(crate) fn start(&self, tensor: u32) -> *mut u8 {
-        match self.held(tensor) {
-            Some(Held::Host(start)) => *start,
-            _ => std::ptr::null_mut(),
-        }
-    }
-
-    pub(crate) fn held(&self, tensor: u32) -> Option<&Held> {
-        self.held[tensor as usize].as_ref()
-    }
-
-    pub(crate) fn has_views(&self) -> bool {
-        self.held.iter().any(|held| matches!(held, Some(Held::View(_))))
     }
 }

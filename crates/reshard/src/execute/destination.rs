@@ -256,6 +256,11 @@ impl Writing<'_> {
         }
     }
 
+    /// Whether the host reaches it.
+    pub fn is_on_host(&self) -> bool {
+        !matches!(self.destination.memory, Memory::Device(..))
+    }
+
     /// From here on the old values of this version may be gone.
     pub fn touch(&mut self) {
         self.touched = true;

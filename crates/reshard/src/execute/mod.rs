@@ -11,11 +11,12 @@ mod pipeline;
 mod place;
 mod program;
 mod refit;
+mod verify;
 
 pub use bindings::{BindError, Sources, Targets};
 pub use destination::{Destination, DestinationError, Reading, Versions};
 pub use lanes::PipelineLanes;
-pub(crate) use pipeline::{Control, Part, Verify};
+pub(crate) use pipeline::{Control, Part};
 pub use pipeline::{Moved, PipelineExecutor};
 pub(crate) use place::Place;
 pub use refit::{Refit, Shards};

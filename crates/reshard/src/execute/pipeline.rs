@@ -19,7 +19,7 @@ use super::destination::{PeerDestination, PeerWindow};
 use super::lanes::{LaneRun, PipelineLanes};
 use super::place::Place;
 use super::program::{Message, Move, Program};
-use super::{BindError, Refit, Sources, Targets};
+use super::{BindError, Refit, Shards, Sources, Targets, verify};
 use crate::copy::{self, Store};
 use crate::transport::{Failure, Header, Phase, Transport, Wait};
 
@@ -33,18 +33,9 @@ pub(crate) enum Driver {
     Lanes,
 }
 
-/// Whether messages carry checksums.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Verify {
-    #[default]
-    Nothing,
-    Checksums,
-}
-
 /// The limits of one refit, and who hears of its progress.
 pub(crate) struct Control<'a> {
     pub wait: Wait<'a>,
-    pub verify: Verify,
     /// Called with the bytes done since the last call.
     pub progress: Option<&'a (dyn Fn(u64) + Sync)>,
 }
@@ -176,9 +167,9 @@ impl<'t> PipelineExecutor<'t> {
             rank: self.transport.rank(),
             message: error.to_string(),
         };
-        sources.check(refit).map_err(unbound)?;
-        targets.check(refit).map_err(unbound)?;
-        let control = Control { wait, verify: Verify::Nothing, progress: None };
+        sources.bound.check(refit.sources()).map_err(unbound)?;
+        targets.bound.check(refit.targets()).map_err(unbound)?;
+        let control = Control { wait, progress: None };
         self.execute(refit, sources, Place::Targets(targets), &control, part)
     }
 
@@ -191,7 +182,7 @@ impl<'t> PipelineExecutor<'t> {
         control: &Control<'_>,
         part: Part,
     ) -> Result<Moved, Failure> {
-        let run = Run::new(self.transport, refit.program(), sources, place, control, part)?;
+        let run = Run::new(self.transport, refit, sources, place, control, part)?;
         if run.needs_lanes() || self.wants_lanes() {
             match self.lanes {
                 LanesOf::Given(lanes) => LaneRun::run(&run, lanes)?,
@@ -233,7 +224,8 @@ impl<'t> PipelineExecutor<'t> {
 /// One refit under way on one PE.
 pub(super) struct Run<'a> {
     pub(super) transport: &'a dyn Transport,
-    pub(super) program: &'a Program,
+    pub(super) program: &'a Arc<Program>,
+    pub(super) targets: &'a Arc<Shards>,
     pub(super) sources: &'a Sources<'a>,
     pub(super) place: Place<'a>,
     pub(super) control: &'a Control<'a>,
@@ -258,29 +250,32 @@ const COPY_STEP_BYTES: u64 = 256 << 10;
 
 type Messages<'a> = std::iter::Peekable<std::slice::Iter<'a, Message>>;
 
+/// What is packed next.
+struct Packer<'a> {
+    messages: Messages<'a>,
+    /// The sums of the next message, if its segments already lie in the receiver's memory.
+    placed: Option<Vec<u32>>,
+}
+
 impl<'a> Run<'a> {
     fn new(
         transport: &'a dyn Transport,
-        program: &'a Program,
+        refit: &'a Refit,
         sources: &'a Sources<'a>,
         place: Place<'a>,
         control: &'a Control<'a>,
         part: Part,
     ) -> Result<Self, Failure> {
-        let rank = transport.rank();
+        let (rank, program) = (transport.rank(), refit.program());
         let mut peers: Vec<Option<PeerDestination>> = Vec::new();
-        // A checksum is of what arrives in a slot: with checksums, everything goes through slots.
-        let direct = control.verify == Verify::Nothing && part != Part::Itself;
+        let direct = part != Part::Itself;
         if direct {
             peers.resize_with(transport.shape().size, || None);
-            let mut last = None;
-            for each in &program.direct_moves {
-                if last != Some(each.peer) && peers[each.peer as usize].is_none() {
-                    let opened = PeerDestination::open(transport, each.peer as usize);
-                    peers[each.peer as usize] =
-                        opened.map_err(|failure| transport.fail(failure))?;
+            for peer in program.sends.iter().map(|message| message.peer as usize) {
+                if peers[peer].is_none() {
+                    let opened = PeerDestination::open(transport, peer);
+                    peers[peer] = opened.map_err(|failure| transport.fail(failure))?;
                 }
-                last = Some(each.peer);
             }
         }
         let is_written_directly = direct && transport.ticket(rank).window.is_some();
@@ -288,6 +283,7 @@ impl<'a> Run<'a> {
         Ok(Self {
             transport,
             program,
+            targets: refit.targets(),
             sources,
             place,
             control,
@@ -308,13 +304,13 @@ impl<'a> Run<'a> {
     }
 
     /// Whether `rank` writes this PE's destination itself.
-    fn is_placed_by(&self, rank: u32) -> bool {
+    pub(super) fn is_placed_by(&self, rank: u32) -> bool {
         self.is_written_directly && self.transport.shares_memory(rank as usize)
     }
 
     /// Whether anything that this PE reads or writes is in memory of a device.
     fn needs_lanes(&self) -> bool {
-        self.sources.has_views() || self.place.has_views() || self.offers().next().is_some()
+        self.sources.bound.has_views() || self.place.has_views() || self.offers().next().is_some()
     }
 
     fn offers(&self) -> impl Iterator<Item = &Arc<dyn Lane>> {
@@ -329,16 +325,25 @@ impl<'a> Run<'a> {
         self.offers().cloned().collect()
     }
 
-    /// The messages that this PE sends through slots.
-    pub(super) fn sends(&self) -> Vec<&'a Message> {
-        let sends = self.packer();
-        sends.filter(|message| self.peer(message.peer).is_none()).collect()
+    /// Which messages this PE sends, by position: those of which something goes through a slot.
+    pub(super) fn sends(&self) -> Vec<usize> {
+        let messages = self.all_sends().iter().enumerate();
+        messages.filter(|(_, message)| self.is_sent(message)).map(|(at, _)| at).collect()
     }
 
-    /// The messages that this PE receives through slots.
-    pub(super) fn receives(&self) -> Vec<&'a Message> {
-        let receives = self.unpacker();
-        receives.filter(|message| !self.is_placed_by(message.peer)).collect()
+    /// Which messages this PE receives, by position.
+    pub(super) fn receives(&self) -> Vec<usize> {
+        let messages = self.all_receives().iter().enumerate();
+        messages.filter(|(_, message)| self.is_received(message)).map(|(at, _)| at).collect()
+    }
+
+    /// What lies in the receiver's memory needs no message, unless for its checksums.
+    fn is_sent(&self, message: &Message) -> bool {
+        self.program.is_checked || self.peer(message.peer).is_none()
+    }
+
+    fn is_received(&self, message: &Message) -> bool {
+        self.program.is_checked || !self.is_placed_by(message.peer)
     }
 
     /// The boxes that need no slot.
@@ -347,17 +352,20 @@ impl<'a> Run<'a> {
         self.copier().filter(move |each| each.peer == rank || self.peer(each.peer).is_some())
     }
 
-    pub(super) fn has_checksums(&self) -> bool {
-        self.control.verify == Verify::Checksums
-    }
-
-    pub(super) fn report_sent(&self, bytes: u64) {
-        self.report(&self.sent_bytes, bytes);
+    /// A message was sent; its segments by way of the slot, or straight to where they belong.
+    pub(super) fn report_sent(&self, message: &Message) {
+        match self.peer(message.peer) {
+            None => self.report(&self.sent_bytes, message.bytes as u64),
+            Some(_) => self.report(&self.placed_bytes, message.target_bytes(self.program)),
+        }
         self.messages.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn report_received(&self, bytes: u64) {
-        self.report(&self.received_bytes, bytes);
+    /// A message was taken.
+    pub(super) fn report_received(&self, message: &Message) {
+        if !self.is_placed_by(message.peer) {
+            self.report(&self.received_bytes, message.bytes as u64);
+        }
         self.messages.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -366,15 +374,20 @@ impl<'a> Run<'a> {
         self.report(&self.kept_bytes, kept);
     }
 
-    fn packer(&self) -> Messages<'a> {
-        let sends: &[Message] = if self.part == Part::Itself { &[] } else { &self.program.sends };
-        sends.iter().peekable()
+    fn all_sends(&self) -> &'a [Message] {
+        if self.part == Part::Itself { &[] } else { &self.program.sends }
+    }
+
+    fn all_receives(&self) -> &'a [Message] {
+        if self.part == Part::Itself { &[] } else { &self.program.receives }
+    }
+
+    fn packer(&self) -> Packer<'a> {
+        Packer { messages: self.all_sends().iter().peekable(), placed: None }
     }
 
     fn unpacker(&self) -> Messages<'a> {
-        let is_idle = self.part == Part::Itself;
-        let receives: &[Message] = if is_idle { &[] } else { &self.program.receives };
-        receives.iter().peekable()
+        self.all_receives().iter().peekable()
     }
 
     fn copier(&self) -> impl Iterator<Item = &'a Move> + use<'a> {
@@ -419,35 +432,56 @@ impl<'a> Run<'a> {
     }
 
     /// Packs and sends the next message, if a slot is free.
-    fn pack(&self, messages: &mut Messages<'_>) -> Result<Step, Failure> {
-        while messages.next_if(|message| self.peer(message.peer).is_some()).is_some() {}
-        let Some(message) = messages.peek() else { return Ok(Step::Done) };
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<Step, Failure> {
+        while packer.messages.next_if(|message| !self.is_sent(message)).is_some() {}
+        let Some(message) = packer.messages.peek() else { return Ok(Step::Done) };
         let peer = message.peer as usize;
-        let sent = self.transport.try_send(peer, message.bytes, &mut |slot| {
-            self.fill(message, slot);
-            Header { tag: message.tag, checksum: self.checksum(slot) }
+        if packer.placed.is_none() && self.peer(message.peer).is_some() {
+            packer.placed = Some(self.place(message)?);
+        }
+        let bytes = message.slot_bytes(packer.placed.is_some());
+        let sent = self.transport.try_send(peer, bytes, &mut |slot| match &packer.placed {
+            Some(sums) => message.seal(slot, sums),
+            None => {
+                self.fill(message, slot);
+                message.seal_packed(slot)
+            }
         })?;
         if !sent {
             return Ok(Step::Blocked(peer));
         }
-        self.report_sent(message.bytes as u64);
-        messages.next();
+        self.report_sent(message);
+        packer.placed = None;
+        packer.messages.next();
         Ok(Step::Went)
+    }
+
+    /// Puts the segments of a message where they belong in its receiver's memory, and returns their sums.
+    fn place(&self, message: &Message) -> Result<Vec<u32>, Failure> {
+        let mut starts = Vec::with_capacity(message.moves.len());
+        for each in &message.moves {
+            let target = self.window_address(each)?;
+            // SAFETY: the source is bound, with the size of its shard; the target was checked, and the plan writes
+            // each of its bytes once. Through the caches: it is read next, for its sum.
+            unsafe { self.copy_move(each, target, Store::Cached) };
+            starts.push(target.cast_const());
+        }
+        let sum = |segment| {
+            // SAFETY: written above, by nobody else in this refit.
+            unsafe { verify::in_place(self.program, message, segment, |at| starts[at]) }
+        };
+        Ok(message.segments.iter().map(sum).collect())
     }
 
     fn fill(&self, message: &Message, slot: &mut [u8]) {
         for piece in &message.pieces {
             let shape = self.program.shape(piece.shape);
             let (_, span) = shape.copy.spans();
-            assert!(
-                piece.slot_offset + span <= slot.len(),
-                "{span} bytes at {}",
-                piece.slot_offset
-            );
+            piece.check_room(span, slot.len());
             // SAFETY: the source is bound, with the size of the shard that the piece lies in; the
             // target was just checked, and the slot is this thread's until it is sent.
             unsafe {
-                let source = self.sources.start(piece.tensor).add(piece.tensor_offset);
+                let source = self.sources.bound.start(piece.tensor).add(piece.tensor_offset);
                 let target = slot.as_mut_ptr().add(piece.slot_offset);
                 // The receiver reads the slot next: through the caches.
                 let change = shape.change(|| self.scales(piece.tensor), piece.tensor_offset);
@@ -458,57 +492,58 @@ impl<'a> Run<'a> {
 
     /// Takes the next message, if it has come.
     fn unpack(&self, messages: &mut Messages<'_>) -> Result<Step, Failure> {
-        while messages.next_if(|message| self.is_placed_by(message.peer)).is_some() {}
+        while messages.next_if(|message| !self.is_received(message)).is_some() {}
         let Some(message) = messages.peek() else { return Ok(Step::Done) };
         let peer = message.peer as usize;
+        let is_placed = self.is_placed_by(message.peer);
         let taken = self.transport.try_receive(peer, &mut |header, slot| {
-            self.check(message, header, slot)?;
-            self.empty(message, slot);
+            self.check(message, is_placed, header, slot)?;
+            if !is_placed {
+                self.empty(message, slot);
+            }
             Ok(())
         })?;
         if !taken {
             return Ok(Step::Blocked(peer));
         }
-        self.report_received(message.bytes as u64);
+        self.report_received(message);
         messages.next();
         Ok(Step::Went)
     }
 
-    fn check(&self, message: &Message, header: Header, slot: &[u8]) -> Result<(), Failure> {
-        let (sender, receiver) = (message.peer as usize, self.transport.rank());
-        if slot.len() != message.bytes || header.tag != message.tag {
-            return Err(Failure::SizeMismatch {
-                sender,
-                receiver,
-                tag: header.tag,
-                sent_bytes: slot.len() as u64,
-                expected_bytes: message.bytes as u64,
-            });
-        }
-        let got = self.checksum(slot);
-        if got != header.checksum {
-            let (tag, expected) = (header.tag, header.checksum);
-            return Err(Failure::Corrupt { sender, receiver, tag, expected, got });
-        }
-        Ok(())
+    fn check(
+        &self,
+        message: &Message,
+        is_placed: bool,
+        header: Header,
+        slot: &[u8],
+    ) -> Result<(), Failure> {
+        let (receiver, came) = (self.transport.rank(), (header, slot));
+        message.verify(self.targets, receiver, is_placed, came, |segment| match is_placed {
+            false => verify::in_slot(segment, slot),
+            // SAFETY: the target is bound, with the size of the shard that the piece lies in; its sender has written
+            // it, and leaves it alone from the message on.
+            true => unsafe {
+                verify::in_place(self.program, message, segment, |at| self.piece_start(message, at))
+            },
+        })
     }
 
-    fn checksum(&self, slot: &[u8]) -> u32 {
-        match self.control.verify {
-            Verify::Checksums => crc32fast::hash(slot),
-            Verify::Nothing => 0,
-        }
+    /// Where piece `at` of a message that this PE receives starts in its memory.
+    ///
+    /// # Safety
+    /// The target is in memory of the process, and bound.
+    pub(super) unsafe fn piece_start(&self, message: &Message, at: usize) -> *const u8 {
+        let piece = &message.pieces[at];
+        // SAFETY: the piece lies within the shard.
+        unsafe { self.place.start(piece.tensor).add(piece.tensor_offset) }
     }
 
     fn empty(&self, message: &Message, slot: &[u8]) {
         for piece in &message.pieces {
             let shape = self.program.shape(piece.shape);
             let (span, _) = shape.copy.spans();
-            assert!(
-                piece.slot_offset + span <= slot.len(),
-                "{span} bytes at {}",
-                piece.slot_offset
-            );
+            piece.check_room(span, slot.len());
             // SAFETY: the slot was just checked; the target is bound, with the size of the shard that the
             // piece lies in, and the plan writes each of its bytes once.
             unsafe {
@@ -538,32 +573,47 @@ impl<'a> Run<'a> {
         let mut here =
             moves.by_ref().skip_while(|each| each.peer != rank && self.peer(each.peer).is_none());
         let Some(each) = here.next() else { return Ok(None) };
-        let shape = self.program.shape(each.shape);
-        let bytes = shape.copy.target_bytes() as u64;
+        let bytes = self.program.shape(each.shape).copy.target_bytes() as u64;
         let (counter, target) = if each.peer == rank {
             // SAFETY: the target is bound, with the size of the shard that the box lies in.
             let target = unsafe { self.place.start(each.target).add(each.target_offset) };
             (&self.kept_bytes, target)
         } else {
-            let Some(PeerDestination::Window(window)) = self.peer(each.peer) else {
-                unreachable!("what is on a device goes by lanes")
-            };
-            (&self.placed_bytes, self.peer_address(window, each)?)
+            (&self.placed_bytes, self.window_address(each)?)
         };
         // SAFETY: the source is bound, with the size of its shard; the target was checked or is bound, and
         // the plan writes each of its bytes once.
-        unsafe {
-            let source = self.sources.start(each.source).add(each.source_offset);
-            let change = shape.change(|| self.scales(each.source), each.source_offset);
-            copy::copy_box(&shape.copy, source, target, change, self.store);
-        }
+        unsafe { self.copy_move(each, target, self.store) };
         self.report(counter, bytes);
         Ok(Some(bytes))
     }
 
+    /// # Safety
+    /// The source is bound to memory of the process, the box fits `target`, and nobody else touches that meanwhile.
+    unsafe fn copy_move(&self, each: &Move, target: *mut u8, store: Store) {
+        let shape = self.program.shape(each.shape);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let source = self.sources.bound.start(each.source).add(each.source_offset);
+            let change = shape.change(|| self.scales(each.source), each.source_offset);
+            copy::copy_box(&shape.copy, source, target, change, store);
+        }
+    }
+
+    /// Where a box goes in the memory of a peer, which is in a window.
+    fn window_address(&self, each: &Move) -> Result<*mut u8, Failure> {
+        let Some(PeerDestination::Window(window)) = self.peer(each.peer) else {
+            unreachable!("what is on a device goes by lanes")
+        };
+        self.peer_address(window, each)
+    }
+
     /// The scales of a source tensor that is restored.
     fn scales(&self, tensor: u32) -> *const u8 {
-        self.program.scales.get(&tensor).map_or(std::ptr::null(), |&at| self.sources.start(at))
+        self.program
+            .scales
+            .get(&tensor)
+            .map_or(std::ptr::null(), |&at| self.sources.bound.start(at))
     }
 
     /// Where a box goes in a peer's window.

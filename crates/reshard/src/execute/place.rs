@@ -26,7 +26,7 @@ impl Place<'_> {
     /// The first byte of this PE's shard of `tensor`, which is in memory of the process.
     pub fn start(&self, tensor: u32) -> *mut u8 {
         match self {
-            Place::Targets(targets) => targets.start(tensor),
+            Place::Targets(targets) => targets.bound.start(tensor),
             // SAFETY: the tensor lies within the version that `base` starts.
             Place::Version { base, tensors } => unsafe { base.add(tensors[tensor as usize].0) },
             Place::Views(_) => std::ptr::null_mut(),
@@ -36,7 +36,7 @@ impl Place<'_> {
     /// Where this PE's shard of `tensor` lies.
     pub fn held(&self, tensor: u32) -> Option<Held> {
         match self {
-            Place::Targets(targets) => targets.held(tensor).cloned(),
+            Place::Targets(targets) => targets.bound.held(tensor).cloned(),
             Place::Version { .. } => Some(Held::Host(self.start(tensor))),
             Place::Views(views) => views[tensor as usize].clone().map(Held::View),
         }
@@ -45,7 +45,7 @@ impl Place<'_> {
     /// Whether anything is in memory of a device.
     pub fn has_views(&self) -> bool {
         match self {
-            Place::Targets(targets) => targets.has_views(),
+            Place::Targets(targets) => targets.bound.has_views(),
             Place::Version { .. } => false,
             Place::Views(_) => true,
         }

@@ -30,6 +30,14 @@ pub(crate) struct Piece {
     pub slot_offset: usize,
 }
 
+impl Piece {
+    /// The part of a slot that it spans must be there: what follows reads and writes it unchecked.
+    pub fn check_room(&self, span: usize, slot_bytes: usize) {
+        let end = self.slot_offset + span;
+        assert!(end <= slot_bytes, "{span} bytes at {} of {slot_bytes}", self.slot_offset);
+    }
+}
+
 /// A box from one shard straight into another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Move {
@@ -49,9 +57,41 @@ pub(crate) struct Move {
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     pub peer: u32,
+    /// Of all segments.
     pub bytes: usize,
+    /// The round, below the number of the batch.
     pub tag: u64,
     pub pieces: Box<[Piece]>,
+    /// The same boxes straight into the receiver's shards: of messages that are sent with checksums.
+    pub moves: Box<[Move]>,
+    /// What has a checksum each; empty without them.
+    pub segments: Box<[Segment]>,
+}
+
+impl Message {
+    /// The shape of box `at` whose target is the receiver's memory.
+    pub fn target_shape(&self, at: usize) -> u32 {
+        self.moves.get(at).map_or_else(|| self.pieces[at].shape, |each| each.shape)
+    }
+
+    /// Bytes that it puts into the receiver's memory, in the receiver's element types.
+    pub fn target_bytes(&self, program: &Program) -> u64 {
+        let bytes = |at| program.shape(self.target_shape(at)).copy.target_bytes() as u64;
+        (0..self.pieces.len()).map(bytes).sum()
+    }
+}
+
+/// A part of a tensor in a message.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    /// Position in the destination layout.
+    pub tensor: u32,
+    /// Bytes from the start of the slot.
+    pub slot_offset: usize,
+    /// In the slot.
+    pub bytes: usize,
+    /// Positions among the message's pieces.
+    pub boxes: std::ops::Range<usize>,
 }
 
 /// How a box is copied; thousands of pieces share a few of them.
@@ -90,18 +130,25 @@ pub(crate) struct Program {
     /// By round.
     pub receives: Vec<Message>,
     pub self_moves: Vec<Move>,
-    /// The same transfers as `sends`, for peers whose memory this PE can write.
+    /// The same transfers as `sends`, for peers whose memory this PE can write; with checksums, messages have them.
     pub direct_moves: Vec<Move>,
     /// Where the scales of source tensors that are restored are, both by position in the source layout.
     pub scales: HashMap<u32, u32>,
     /// Bytes that this PE writes or sends, by any way.
     pub bytes: u64,
+    /// Whether segments have checksums.
+    pub is_checked: bool,
 }
 
 impl Program {
-    /// The part of `rank` in `plan`, whose batches are in `schedule`.
-    pub fn new(plan: &TransferPlan, schedule: &Schedule, rank: u32) -> Result<Self, ReshardError> {
-        let mut lower = Lower { plan, shapes: Vec::new(), known: HashMap::new() };
+    /// The part of `rank` in `plan`, whose batches are in `schedule`, which has room for checksums where those are asked for.
+    pub fn new(
+        plan: &TransferPlan,
+        schedule: &Schedule,
+        rank: u32,
+        is_checked: bool,
+    ) -> Result<Self, ReshardError> {
+        let mut lower = Lower { plan, is_checked, shapes: Vec::new(), known: HashMap::new() };
         let sends = schedule.sends(rank).map(|batch| lower.message(batch, Way::Pack));
         let sends = sends.collect::<Result<Vec<_>, _>>()?;
         let receives = schedule.receives(rank).map(|batch| lower.message(batch, Way::Unpack));
@@ -110,9 +157,13 @@ impl Program {
         let mut direct_moves = Vec::new();
         let mut bytes = 0;
         for op in plan.ops().iter().filter(|op| op.src == rank) {
-            let each = lower.shard_to_shard(op)?;
-            bytes += lower.shapes[each.shape as usize].copy.target_bytes() as u64;
-            if op.is_self_move() { &mut self_moves } else { &mut direct_moves }.push(each);
+            let copy = plan.copy_box(op);
+            bytes += copy.elements() * plan.tensor(op).unit_bytes()[2];
+            if op.is_self_move() {
+                self_moves.push(lower.shard_to_shard(op, &NdBox::whole(copy.size))?);
+            } else if !is_checked {
+                direct_moves.push(lower.shard_to_shard(op, &NdBox::whole(copy.size))?);
+            }
         }
         let scales = plan.tensors().iter().filter_map(|tensor| match tensor.recoding {
             Recoding::Restored { scales } => Some((tensor.from, scales)),
@@ -122,7 +173,17 @@ impl Program {
         self_moves.shrink_to_fit();
         direct_moves.shrink_to_fit();
         let shapes = lower.shapes;
-        Ok(Self { rank, shapes, sends, receives, self_moves, direct_moves, scales, bytes })
+        Ok(Self {
+            rank,
+            shapes,
+            sends,
+            receives,
+            self_moves,
+            direct_moves,
+            scales,
+            bytes,
+            is_checked,
+        })
     }
 
     /// How a piece or move with this shape is copied.
@@ -139,6 +200,7 @@ enum Way {
 
 struct Lower<'a> {
     plan: &'a TransferPlan,
+    is_checked: bool,
     shapes: Vec<Shape>,
     known: HashMap<(CopyShape, Dtype, Dtype, Recoding), u32>,
 }
@@ -146,6 +208,7 @@ struct Lower<'a> {
 impl Lower<'_> {
     fn message(&mut self, batch: &Batch, way: Way) -> Result<Message, ReshardError> {
         let mut pieces = Vec::with_capacity(batch.segments.len());
+        let (mut moves, mut segments) = (Vec::new(), Vec::new());
         let plan = self.plan;
         for segment in &batch.segments {
             let op = &plan.ops()[segment.op as usize];
@@ -153,15 +216,31 @@ impl Lower<'_> {
             let copy = plan.copy_box(op);
             let wire_bytes = tensor.unit_bytes()[1];
             let mut slot_offset = segment.offset as usize;
+            let first = pieces.len();
             for part in copy.boxes(segment.first..segment.first + segment.count) {
                 pieces.push(self.piece(tensor, copy, &part, way, slot_offset)?);
                 slot_offset += (part.volume() * wire_bytes) as usize;
+                if self.is_checked && way == Way::Pack {
+                    moves.push(self.shard_to_shard(op, &part)?);
+                }
+            }
+            if self.is_checked {
+                let start = segment.offset as usize;
+                let (bytes, boxes) = (slot_offset - start, first..pieces.len());
+                segments.push(Segment { tensor: tensor.to, slot_offset: start, bytes, boxes });
             }
         }
         let peer = if way == Way::Pack { batch.dst } else { batch.src };
         // Sender and receiver count the batches of a pair alike.
         let tag = u64::from(batch.number) << 32 | u64::from(batch.round);
-        Ok(Message { peer, bytes: batch.bytes as usize, tag, pieces: pieces.into() })
+        Ok(Message {
+            peer,
+            bytes: batch.bytes as usize,
+            tag,
+            pieces: pieces.into(),
+            moves: moves.into(),
+            segments: segments.into(),
+        })
     }
 
     /// The part `part` of a transfer's box, between shard and slot.
@@ -193,7 +272,8 @@ impl Lower<'_> {
         Ok(Piece { tensor: position, shape, tensor_offset, slot_offset })
     }
 
-    fn shard_to_shard(&mut self, op: &TransferOp) -> Result<Move, ReshardError> {
+    /// The part `part` of a transfer's box, between the two shards.
+    fn shard_to_shard(&mut self, op: &TransferOp, part: &NdBox) -> Result<Move, ReshardError> {
         let tensor = self.plan.tensor(op);
         let copy = self.plan.copy_box(op);
         let [source_bytes, _, target_bytes] = tensor.unit_bytes();
@@ -207,9 +287,11 @@ impl Lower<'_> {
             peer: op.dst,
             source: tensor.from,
             target: tensor.to,
-            shape: self.shape(tensor, &copy.size, source, target, tensor.recoding)?,
-            source_offset: offset(&copy.src_start, &source_steps),
-            target_offset: offset(&copy.dst_start, &target_steps),
+            shape: self.shape(tensor, &part.size, source, target, tensor.recoding)?,
+            source_offset: offset(&copy.src_start, &source_steps)
+                + offset(&part.start, &source_steps),
+            target_offset: offset(&copy.dst_start, &target_steps)
+                + offset(&part.start, &target_steps),
         })
     }
 

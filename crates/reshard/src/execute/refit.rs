@@ -56,6 +56,11 @@ impl Shards {
         all.filter(|(_, bytes)| **bytes > 0).map(|(name, &bytes)| (&name[..], bytes))
     }
 
+    /// The tensor at a position in the layout.
+    pub(crate) fn name(&self, at: usize) -> &str {
+        &self.names[at]
+    }
+
     /// Bytes of all shards of this PE.
     pub fn bytes_total(&self) -> usize {
         self.bytes.iter().sum()
@@ -117,15 +122,40 @@ impl Refit {
         slot_bytes: usize,
         rank: usize,
     ) -> Result<Self, ReshardError> {
+        Self::build(from, to, options, slot_bytes, rank, false)
+    }
+
+    /// The same with a checksum for every segment, which its receiver verifies.
+    pub fn with_checksums(
+        from: &Layout,
+        to: &Layout,
+        options: &PlanOptions,
+        slot_bytes: usize,
+        rank: usize,
+    ) -> Result<Self, ReshardError> {
+        Self::build(from, to, options, slot_bytes, rank, true)
+    }
+
+    fn build(
+        from: &Layout,
+        to: &Layout,
+        options: &PlanOptions,
+        slot_bytes: usize,
+        rank: usize,
+        is_checked: bool,
+    ) -> Result<Self, ReshardError> {
         let rank = rank as u32;
         let plan = TransferPlan::for_rank(from, to, options, rank)?;
-        let schedule = Schedule::new(&plan, slot_bytes as u64)?;
-        let program = Program::new(&plan, &schedule, rank)?;
+        let schedule = if is_checked { Schedule::with_checksums } else { Schedule::new };
+        let schedule = schedule(&plan, slot_bytes as u64)?;
+        let program = Program::new(&plan, &schedule, rank, is_checked)?;
         let mut sources = Shards::new(from, rank, "source");
         let mut targets = Shards::new(to, rank, "destination");
-        for each in program.self_moves.iter().chain(&program.direct_moves) {
-            sources.used[each.source as usize] = true;
-            if let Some(&scales) = program.scales.get(&each.source) {
+        let sent = program.sends.iter().flat_map(|message| &message.pieces);
+        let kept = program.self_moves.iter().map(|each| each.source);
+        for source in sent.map(|piece| piece.tensor).chain(kept) {
+            sources.used[source as usize] = true;
+            if let Some(&scales) = program.scales.get(&source) {
                 sources.used[scales as usize] = true;
             }
         }
@@ -148,6 +178,11 @@ impl Refit {
     /// Equal on all PEs that planned from the same layouts and options.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
+    }
+
+    /// Whether every segment has a checksum.
+    pub fn has_checksums(&self) -> bool {
+        self.program.is_checked
     }
 
     /// The PE.

@@ -61,11 +61,15 @@ impl LayoutBuilder {
             return Arc::clone(same);
         }
         let unit = unit_of(&shape, &shards);
-        let form = unit.iter().any(|&unit| unit > 1).then(|| {
-            let (shape, shards) = scaled(&shape, &shards, &unit, |value, unit| value / unit);
-            Form { placement: self.share(shape, shards), unit }
-        });
-        let placement = Arc::new(Placement { shape, shards, hash, form });
+        let placement = if unit.iter().any(|&unit| unit > 1) {
+            let (form_shape, form_shards) =
+                scaled(&shape, &shards, &unit, |value, unit| value / unit);
+            let form = Some(Form { placement: self.share(form_shape, form_shards), unit });
+            Placement { shape, shards, hash, form, classes: Default::default() }
+        } else {
+            Placement::plain(shape, shards, hash)
+        };
+        let placement = Arc::new(placement);
         self.shared.entry(hash).or_default().push(Arc::clone(&placement));
         placement
     }

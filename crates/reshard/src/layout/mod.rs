@@ -7,6 +7,7 @@
 
 mod build;
 mod check;
+mod classes;
 mod compile;
 mod file;
 mod form;
@@ -25,6 +26,7 @@ use crate::dims::{Dims, NdBox};
 use crate::hash::Hasher64;
 
 pub use build::LayoutBuilder;
+pub(crate) use classes::Classes;
 pub use file::LayoutFile;
 pub(crate) use form::{Form, gcd, scaled};
 pub use mesh::{Mesh, MeshLayout};
@@ -78,9 +80,17 @@ pub struct Placement {
     pub(crate) hash: u64,
     /// What it has in common with placements of other shapes; `None` where it is its own form.
     pub(crate) form: Option<Form>,
+    /// Of one that is its own form; those of others are the form's.
+    pub(crate) classes: Classes,
 }
 
 impl Placement {
+    /// One that is its own form.
+    pub(crate) fn plain(shape: Dims, shards: Vec<Shard>, hash: u64) -> Self {
+        let classes = Classes::new(&shards);
+        Self { shape, shards, hash, form: None, classes }
+    }
+
     /// Global shape.
     pub fn shape(&self) -> &Dims {
         &self.shape

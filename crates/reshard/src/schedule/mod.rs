@@ -10,6 +10,7 @@ mod pack;
 mod rounds;
 
 use crate::error::ReshardError;
+use crate::sums::SUM_BYTES;
 use crate::transfer::TransferPlan;
 
 /// Alignment of every segment in a slot, in bytes: a cache line, which also keeps copies off slow paths.
@@ -17,6 +18,14 @@ pub const SLOT_ALIGN: u64 = 64;
 
 /// Slot size where nothing else is asked for.
 pub const DEFAULT_SLOT_BYTES: u64 = 16 << 20;
+
+/// What segments may take of a slot that also has room for a checksum of each.
+///
+/// The first segment's travels beside the slot, so that the smallest slot still takes a segment.
+fn checked_bytes(slot_bytes: u64) -> u64 {
+    let sum_bytes = SUM_BYTES as u64;
+    (slot_bytes + sum_bytes) / (SLOT_ALIGN + sum_bytes) * SLOT_ALIGN
+}
 
 /// A part of a transfer, at its place in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,17 +70,31 @@ pub struct Schedule {
 impl Schedule {
     /// The schedule of `plan` with slots of `slot_bytes`; of one PE's part, only that PE's batches.
     pub fn new(plan: &TransferPlan, slot_bytes: u64) -> Result<Self, ReshardError> {
+        Self::build(plan, slot_bytes, slot_bytes)
+    }
+
+    /// The same with room behind the segments of every batch for their checksums.
+    pub fn with_checksums(plan: &TransferPlan, slot_bytes: u64) -> Result<Self, ReshardError> {
+        Self::build(plan, slot_bytes, checked_bytes(slot_bytes))
+    }
+
+    /// `filled_bytes` of each slot are for segments.
+    fn build(
+        plan: &TransferPlan,
+        slot_bytes: u64,
+        filled_bytes: u64,
+    ) -> Result<Self, ReshardError> {
         if slot_bytes < SLOT_ALIGN || !slot_bytes.is_multiple_of(SLOT_ALIGN) {
             return Err(ReshardError::BadSlot { slot_bytes });
         }
-        let sizes = pack::batch_sizes(plan.traffic(), slot_bytes);
+        let sizes = pack::batch_sizes(plan.traffic(), filled_bytes);
         let colouring = rounds::colour(plan.world(), &sizes);
         let mut round_bytes_max = vec![0; colouring.rounds as usize];
         for (size, &round) in sizes.iter().zip(&colouring.round_of) {
             let most: &mut u64 = &mut round_bytes_max[round as usize];
             *most = size.bytes.max(*most);
         }
-        let batches = pack::pack(plan, slot_bytes, &sizes, &colouring.round_of);
+        let batches = pack::pack(plan, filled_bytes, &sizes, &colouring.round_of);
         Ok(Self {
             slot_bytes,
             rounds: colouring.rounds,

@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use super::ServiceError;
+use super::{ServiceError, compare_tickets};
 use crate::hash::Hasher64;
-use crate::transport::{Failure, Header, Phase, Ticket, Transport, Wait};
+use crate::sums::{self, SUM_BYTES};
+use crate::transport::{Corrupted, Failure, Header, Phase, Ticket, Transport, Wait};
 
 /// What was submitted on this PE.
 #[derive(Default)]
@@ -58,25 +59,37 @@ impl<'a> Exchange<'a> {
         wait: &Wait<'_>,
         checksums: bool,
     ) -> Result<(), Failure> {
-        let mut ring = Ring { transport, wait, checksums };
+        let ring = Ring { transport, wait, checksums };
         // Announce and compare; when this phase commits, everything matches everywhere.
         ring.enter()?;
-        let size = transport.shape().size;
-        let mut arrived: Vec<Vec<u8>> = vec![Vec::new(); size];
-        let announced: Vec<Vec<u8>> = (0..size).map(|peer| self.manifest(peer)).collect();
-        let outgoing = announced.iter().map(|bytes| Stream::of(vec![bytes])).collect();
-        ring.around(outgoing, &mut |peer, bytes, total| {
-            arrived[peer].extend_from_slice(bytes);
-            arrived[peer].len() as u64 == total
-        })?;
-        arrived[transport.rank()] = announced[transport.rank()].clone();
-        for (peer, manifest) in arrived.iter().enumerate() {
+        let announced = self.announce(&ring)?;
+        for (peer, manifest) in announced.iter().enumerate() {
             self.compare(transport.rank(), peer, manifest)?;
         }
         transport.finish(wait)?;
         ring.enter()?;
-        self.move_data(&mut ring)?;
+        self.move_data(&ring)?;
         transport.finish(wait)
+    }
+
+    /// What every PE sends to this one, by sender.
+    fn announce(&self, ring: &Ring<'_>) -> Result<Vec<Vec<u8>>, Failure> {
+        let Shapes { rank, size } = ring.shapes();
+        let mine: Vec<Vec<u8>> = (0..size).map(|peer| self.manifest(peer)).collect();
+        let mut outgoing: Vec<Outgoing<'_>> =
+            mine.iter().map(|manifest| Outgoing::new(vec![manifest])).collect();
+        let mut announced: Vec<Vec<u8>> = vec![Vec::new(); size];
+        let mut streams: Vec<Option<Stream>> = (0..size).map(|_| None).collect();
+        ring.around(&mut outgoing, &mut |peer, header, message| {
+            // How long it is, only its sender knows.
+            let stream = streams[peer].get_or_insert_with(|| Stream::new(vec![header.tag]));
+            let what = |_: usize| Corrupted::Announcement;
+            ring.open(stream, peer, (header, message), what, |_, bytes| {
+                announced[peer].extend_from_slice(bytes);
+            })
+        })?;
+        announced[rank] = mine[rank].clone();
+        Ok(announced)
     }
 
     /// Tag and size of everything that goes to `peer`, by tag.
@@ -120,7 +133,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    fn move_data(&mut self, ring: &mut Ring<'_>) -> Result<(), Failure> {
+    fn move_data(&mut self, ring: &Ring<'_>) -> Result<(), Failure> {
         let Shapes { rank, size } = ring.shapes();
         for (&(_, tag), bytes) in self.sends.range((rank, 0)..=(rank, u64::MAX)) {
             let target = self.receives.get_mut(&(rank, tag)).expect("compared before");
@@ -128,42 +141,27 @@ impl<'a> Exchange<'a> {
         }
         let outgoing = (0..size).map(|peer| {
             let sends = self.sends.range((peer, 0)..=(peer, u64::MAX));
-            Stream::of(sends.map(|(_, bytes)| *bytes).collect())
+            Outgoing::new(sends.map(|(_, bytes)| *bytes).collect())
         });
         // Tags come in the same order on both sides, and sizes were compared.
-        let mut places: Vec<(Vec<&mut [u8]>, usize)> = (0..size).map(|_| (Vec::new(), 0)).collect();
-        for ((peer, _), target) in &mut self.receives {
-            places[*peer].0.push(target);
+        let mut targets: Vec<Vec<(u64, &mut [u8])>> = (0..size).map(|_| Vec::new()).collect();
+        for ((peer, tag), target) in &mut self.receives {
+            targets[*peer].push((*tag, target));
         }
-        let expected: Vec<u64> = places
-            .iter()
-            .map(|(targets, _)| targets.iter().map(|target| target.len() as u64).sum())
-            .collect();
-        let mut arrived = vec![0; size];
-        ring.around(outgoing.collect(), &mut |peer, bytes, _| {
-            arrived[peer] += bytes.len() as u64;
-            scatter(&mut places[peer], bytes);
-            arrived[peer] >= expected[peer]
+        let sizes = |targets: &Vec<(u64, &mut [u8])>| {
+            Stream::new(targets.iter().map(|(_, target)| target.len() as u64).collect())
+        };
+        let mut streams: Vec<Stream> = targets.iter().map(sizes).collect();
+        let tags = |targets: &Vec<(u64, _)>| targets.iter().map(|(tag, _)| *tag).collect();
+        let tags: Vec<Vec<u64>> = targets.iter().map(tags).collect();
+        ring.around(&mut outgoing.collect::<Vec<_>>(), &mut |peer, header, message| {
+            let what = |transfer: usize| Corrupted::Transfer { tag: tags[peer][transfer] };
+            ring.open(&mut streams[peer], peer, (header, message), what, |extent, bytes| {
+                let (_, target) = &mut targets[peer][extent.transfer];
+                target[extent.start..][..bytes.len()].copy_from_slice(bytes);
+            })
         })
     }
-}
-
-/// Puts `bytes` where the last call left off.
-fn scatter((targets, offset): &mut (Vec<&mut [u8]>, usize), mut bytes: &[u8]) {
-    let mut from = 0;
-    // Only the targets from the current one on are left in the list.
-    while !bytes.is_empty() && from < targets.len() {
-        let room = &mut targets[from][*offset..];
-        let count = room.len().min(bytes.len());
-        room[..count].copy_from_slice(&bytes[..count]);
-        bytes = &bytes[count..];
-        *offset += count;
-        if *offset == targets[from].len() {
-            from += 1;
-            *offset = 0;
-        }
-    }
-    targets.drain(..from);
 }
 
 fn check(size: usize, peer: usize, tag: u64, is_taken: bool) -> Result<(), ServiceError> {
@@ -175,43 +173,79 @@ fn check(size: usize, peer: usize, tag: u64, is_taken: bool) -> Result<(), Servi
     Err(ServiceError::Submit { peer, tag, problem })
 }
 
-/// Byte strings sent as one.
-struct Stream<'a> {
-    parts: Vec<&'a [u8]>,
-    total: u64,
-    part: usize,
-    offset: usize,
-    sent: u64,
-    /// An empty stream is one empty message.
-    is_over: bool,
+/// A part of a transfer that is in one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Extent {
+    /// Position among the transfers of the pair.
+    transfer: usize,
+    /// Its first byte in the transfer.
+    start: usize,
+    bytes: usize,
 }
 
-impl<'a> Stream<'a> {
-    fn of<T: AsRef<[u8]> + ?Sized>(parts: Vec<&'a T>) -> Self {
-        let parts: Vec<&[u8]> = parts.into_iter().map(AsRef::as_ref).collect();
-        let total = parts.iter().map(|part| part.len() as u64).sum();
-        Self { parts, total, part: 0, offset: 0, sent: 0, is_over: false }
+/// Transfers laid end to end and cut to slots; sender and receiver cut alike.
+struct Stream {
+    sizes: Vec<u64>,
+    transfer: usize,
+    start: u64,
+}
+
+impl Stream {
+    fn new(sizes: Vec<u64>) -> Self {
+        let mut stream = Self { sizes, transfer: 0, start: 0 };
+        stream.skip_ended();
+        stream
     }
 
-    fn next_bytes(&self, slot_bytes: usize) -> usize {
-        (self.total - self.sent).min(slot_bytes as u64) as usize
+    fn total(&self) -> u64 {
+        self.sizes.iter().sum()
     }
 
-    fn fill(&mut self, mut slot: &mut [u8]) {
-        self.sent += slot.len() as u64;
-        self.is_over = self.sent == self.total;
-        while !slot.is_empty() {
-            let part = &self.parts[self.part][self.offset..];
-            let count = part.len().min(slot.len());
-            let (head, rest) = slot.split_at_mut(count);
-            head.copy_from_slice(&part[..count]);
-            slot = rest;
-            self.offset += count;
-            if self.offset == self.parts[self.part].len() {
-                self.part += 1;
-                self.offset = 0;
-            }
+    fn is_over(&self) -> bool {
+        self.transfer == self.sizes.len()
+    }
+
+    fn skip_ended(&mut self) {
+        while self.sizes.get(self.transfer).is_some_and(|&size| size == self.start) {
+            self.transfer += 1;
+            self.start = 0;
         }
+    }
+
+    /// What the next message has, with room for the checksums of its parts; nothing at all of an empty stream.
+    fn next(&mut self, slot_bytes: usize, checksums: bool) -> Vec<Extent> {
+        let mut extents = Vec::new();
+        let mut room = slot_bytes as u64;
+        while !self.is_over() {
+            let behind = if checksums && !extents.is_empty() { SUM_BYTES as u64 } else { 0 };
+            let bytes = (self.sizes[self.transfer] - self.start).min(room.saturating_sub(behind));
+            if bytes == 0 {
+                break;
+            }
+            let (transfer, start) = (self.transfer, self.start as usize);
+            extents.push(Extent { transfer, start, bytes: bytes as usize });
+            room -= bytes + behind;
+            self.start += bytes;
+            self.skip_ended();
+        }
+        extents
+    }
+}
+
+/// What one PE sends to another.
+struct Outgoing<'a> {
+    transfers: Vec<&'a [u8]>,
+    stream: Stream,
+    total: u64,
+    /// The next message, cut and not sent yet; `None` when all is sent.
+    next: Option<Vec<Extent>>,
+}
+
+impl<'a> Outgoing<'a> {
+    fn new<T: AsRef<[u8]> + ?Sized>(transfers: Vec<&'a T>) -> Self {
+        let transfers: Vec<&[u8]> = transfers.into_iter().map(AsRef::as_ref).collect();
+        let stream = Stream::new(transfers.iter().map(|bytes| bytes.len() as u64).collect());
+        Self { total: stream.total(), transfers, stream, next: None }
     }
 }
 
@@ -219,6 +253,9 @@ struct Shapes {
     rank: usize,
     size: usize,
 }
+
+/// Takes a message from a PE, and says whether it was the last.
+type TakeFrom<'a> = dyn FnMut(usize, Header, &[u8]) -> Result<bool, Failure> + 'a;
 
 struct Ring<'a> {
     transport: &'a dyn Transport,
@@ -237,22 +274,14 @@ impl Ring<'_> {
         hasher.word(self.checksums.into());
         let fingerprint = hasher.finish();
         self.transport.enter(Ticket { fingerprint, window: None }, self.wait)?;
-        let Shapes { rank, size } = self.shapes();
-        for other in 0..size {
-            let other_fingerprint = self.transport.ticket(other).fingerprint;
-            if other_fingerprint != fingerprint {
-                return Err(Failure::PlanMismatch { rank, fingerprint, other, other_fingerprint });
-            }
-        }
-        Ok(())
+        compare_tickets(self.transport, fingerprint)
     }
 
-    /// Sends one stream to every other PE; `take` gets what comes, with the whole stream's size, and says
-    /// when the stream is complete.
+    /// Sends something to every other PE, and has `take` take what comes.
     fn around(
-        &mut self,
-        mut outgoing: Vec<Stream<'_>>,
-        take: &mut dyn FnMut(usize, &[u8], u64) -> bool,
+        &self,
+        outgoing: &mut [Outgoing<'_>],
+        take: &mut TakeFrom<'_>,
     ) -> Result<(), Failure> {
         let Shapes { rank, size } = self.shapes();
         let (mut sending, mut receiving) = (1, 1);
@@ -261,22 +290,17 @@ impl Ring<'_> {
             let mut went = false;
             let (to, from) = ((rank + sending) % size, (rank + size - receiving % size) % size);
             if receiving < size {
-                let mut is_complete = false;
-                went |= self.transport.try_receive(from, &mut |header, bytes| {
-                    self.verify(from, header, bytes)?;
-                    is_complete = take(from, bytes, header.tag);
+                let mut is_last = false;
+                went |= self.transport.try_receive(from, &mut |header, message| {
+                    is_last = take(from, header, message)?;
                     Ok(())
                 })?;
-                receiving += usize::from(is_complete);
+                receiving += usize::from(is_last);
             }
             if sending < size {
-                let stream = &mut outgoing[to];
-                let bytes = stream.next_bytes(self.transport.shape().slot_bytes);
-                went |= self.transport.try_send(to, bytes, &mut |slot| {
-                    stream.fill(slot);
-                    Header { tag: stream.total, checksum: self.checksum(slot) }
-                })?;
-                sending += usize::from(outgoing[to].is_over);
+                let is_sent = self.send(&mut outgoing[to], to)?;
+                went |= is_sent;
+                sending += usize::from(is_sent && outgoing[to].stream.is_over());
             }
             if !went {
                 let peer = if receiving < size { from } else { to };
@@ -288,16 +312,68 @@ impl Ring<'_> {
         Ok(())
     }
 
-    fn checksum(&self, bytes: &[u8]) -> u32 {
-        if self.checksums { crc32fast::hash(bytes) } else { 0 }
+    /// Sends the next message, if a slot is free.
+    fn send(&self, outgoing: &mut Outgoing<'_>, peer: usize) -> Result<bool, Failure> {
+        let slot_bytes = self.transport.shape().slot_bytes;
+        let Outgoing { transfers, stream, total, next } = outgoing;
+        let extents = next.get_or_insert_with(|| stream.next(slot_bytes, self.checksums));
+        let is_sent = self.transport.try_send(peer, self.message_bytes(extents), &mut |slot| {
+            let (mut at, mut sums) = (0, Vec::new());
+            for &Extent { transfer, start, bytes } in &*extents {
+                let part = &mut slot[at..][..bytes];
+                part.copy_from_slice(&transfers[transfer][start..][..bytes]);
+                if self.checksums {
+                    sums.push(sums::sum(part));
+                }
+                at += bytes;
+            }
+            Header { tag: *total, checksum: sums::seal(slot, &sums) }
+        })?;
+        if is_sent {
+            *next = None;
+        }
+        Ok(is_sent)
     }
 
-    fn verify(&self, sender: usize, header: Header, bytes: &[u8]) -> Result<(), Failure> {
-        let (got, receiver) = (self.checksum(bytes), self.transport.rank());
-        if got == header.checksum {
-            return Ok(());
+    /// Verifies a message that is the next of `stream`, gives its parts to `put`, and says whether it was the last.
+    fn open(
+        &self,
+        stream: &mut Stream,
+        sender: usize,
+        (header, message): (Header, &[u8]),
+        what: impl Fn(usize) -> Corrupted,
+        mut put: impl FnMut(&Extent, &[u8]),
+    ) -> Result<bool, Failure> {
+        let receiver = self.transport.rank();
+        let extents = stream.next(self.transport.shape().slot_bytes, self.checksums);
+        let (sent_bytes, expected_bytes) =
+            (message.len() as u64, self.message_bytes(&extents) as u64);
+        if sent_bytes != expected_bytes {
+            let tag = header.tag;
+            let mismatch =
+                Failure::SizeMismatch { sender, receiver, tag, sent_bytes, expected_bytes };
+            return Err(mismatch);
         }
-        let (tag, expected) = (header.tag, header.checksum);
-        Err(Failure::Corrupt { sender, receiver, tag, expected, got })
+        let count = if self.checksums { extents.len() } else { 0 };
+        let mut sent = sums::sent(header, message, count);
+        let mut at = 0;
+        for extent in &extents {
+            let part = &message[at..][..extent.bytes];
+            if let Some(expected) = sent.next() {
+                let got = sums::sum(part);
+                if got != expected {
+                    let what = what(extent.transfer);
+                    return Err(Failure::Corrupt { what, sender, receiver, expected, got });
+                }
+            }
+            put(extent, part);
+            at += extent.bytes;
+        }
+        Ok(stream.is_over())
+    }
+
+    fn message_bytes(&self, extents: &[Extent]) -> usize {
+        let count = if self.checksums { extents.len() } else { 0 };
+        extents.iter().map(|extent| extent.bytes).sum::<usize>() + sums::bytes_behind(count)
     }
 }

@@ -88,8 +88,8 @@ pub enum ServiceError {
 pub struct ServiceOptions {
     /// How long a call may take, waiting included.
     pub timeout: Duration,
-    /// Whether every message carries a checksum, which its receiver verifies. Everything then goes
-    /// through slots, also where the peer's memory could be written directly.
+    /// Whether every segment has a checksum, which its receiver verifies; a corrupt one fails the refit on every PE, and is named
+    /// with its tensor. What is in memory of a device then goes through slots, also where it could be written directly.
     pub checksums: bool,
     /// What [`CopyService::destination`] makes.
     pub versions: Versions,
@@ -212,7 +212,8 @@ impl<'a> CopyService<'a> {
             return Ok(refit.clone());
         }
         let slot_bytes = self.transport.shape().slot_bytes;
-        let refit = Arc::new(Refit::new(from, to, options, slot_bytes, self.rank())?);
+        let make = if self.options.checksums { Refit::with_checksums } else { Refit::new };
+        let refit = Arc::new(make(from, to, options, slot_bytes, self.rank())?);
         if self.plans.len() >= PLANS_MAX {
             self.plans.clear();
         }
@@ -304,5 +305,17 @@ impl<'a> CopyService<'a> {
 
     fn wait(&self) -> Wait<'_> {
         Wait::timeout(self.options.timeout).cancelled_by(&self.cancel)
+    }
+}
+
+/// Every PE must be about to do the same as this one.
+fn compare_tickets(transport: &dyn Transport, fingerprint: u64) -> Result<(), Failure> {
+    let theirs = (0..transport.shape().size).map(|peer| transport.ticket(peer).fingerprint);
+    match theirs.enumerate().find(|(_, theirs)| *theirs != fingerprint) {
+        None => Ok(()),
+        Some((other, other_fingerprint)) => {
+            let rank = transport.rank();
+            Err(Failure::PlanMismatch { rank, fingerprint, other, other_fingerprint })
+        }
     }
 }

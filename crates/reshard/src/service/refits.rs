@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{CopyService, Progress, ServiceError, Target};
+use super::{CopyService, Progress, ServiceError, Target, compare_tickets};
 use crate::execute::{
-    Control, Destination, Moved, Part, PipelineExecutor, Place, Refit, Sources, Targets, Verify,
+    Control, Destination, Moved, Part, PipelineExecutor, Place, Refit, Sources, Targets,
 };
 use crate::hash::Hasher64;
-use crate::transport::{Failure, Ticket};
+use crate::transport::{Failure, Ticket, WindowId};
 
 /// Bytes between two progress reports.
 const PROGRESS_BYTES: u64 = 1 << 20;
@@ -42,7 +42,7 @@ impl CopyService<'_> {
             let message = format!("this refit was prepared for PE {}", refit.rank());
             return Err(local(message));
         }
-        sources.check(refit).map_err(|error| local(error.to_string()))?;
+        sources.bound.check(refit.sources()).map_err(|error| local(error.to_string()))?;
         match target {
             Target::Destination(destination) => self.refit_destination(refit, sources, destination),
             Target::Memory(targets) => self.refit_memory(refit, sources, targets),
@@ -64,7 +64,9 @@ impl CopyService<'_> {
         let mut writing = destination.begin(&control.wait)?;
         // Peers may write as soon as this PE has entered, whatever becomes of it then.
         writing.touch();
-        let ticket = self.ticket(refit, writing.ticket().filter(|_| !self.options.checksums));
+        // Sums are computed by the host: of memory that it cannot reach, on the way there.
+        let is_direct = !refit.has_checksums() || writing.is_on_host();
+        let ticket = ticket(refit, writing.ticket().filter(|_| is_direct));
         let moved = self.run_refit(refit, sources, writing.place(), ticket, &control)?;
         writing.commit();
         Ok(moved)
@@ -80,8 +82,8 @@ impl CopyService<'_> {
             rank: self.rank(),
             message: error.to_string(),
         };
-        targets.check(refit).map_err(unbound)?;
-        let ticket = self.ticket(refit, None);
+        targets.bound.check(refit.targets()).map_err(unbound)?;
+        let ticket = ticket(refit, None);
         self.run_refit(refit, sources, Place::Targets(targets), ticket, &self.control())
     }
 
@@ -95,7 +97,7 @@ impl CopyService<'_> {
     ) -> Result<Moved, Failure> {
         let transport = &*self.transport;
         transport.enter(ticket, &control.wait)?;
-        self.compare_tickets(ticket)?;
+        compare_tickets(transport, ticket.fingerprint)?;
         let mut executor = PipelineExecutor::new(transport).keeping(&self.lanes);
         if let Some(separate) = self.options.separate_lanes {
             executor = executor.separate_lanes(separate);
@@ -120,34 +122,13 @@ impl CopyService<'_> {
     }
 
     fn control(&self) -> Control<'_> {
-        let verify = if self.options.checksums { Verify::Checksums } else { Verify::Nothing };
-        Control { wait: self.wait(), verify, progress: None }
+        Control { wait: self.wait(), progress: None }
     }
+}
 
-    fn ticket(
-        &self,
-        refit: &Refit,
-        window: Option<(crate::transport::WindowId, [u64; 2])>,
-    ) -> Ticket {
-        let mut hasher = Hasher64::new(refit.fingerprint());
-        hasher.word(self.options.checksums.into());
-        Ticket { fingerprint: hasher.finish(), window }
-    }
-
-    /// Every PE must be about to run the same plan.
-    pub(super) fn compare_tickets(&self, mine: Ticket) -> Result<(), Failure> {
-        let rank = self.rank();
-        let peers =
-            (0..self.transport.shape().size).map(|peer| (peer, self.transport.ticket(peer)));
-        let differs = |(_, ticket): &(usize, Ticket)| ticket.fingerprint != mine.fingerprint;
-        match peers.into_iter().find(differs) {
-            None => Ok(()),
-            Some((other, ticket)) => Err(Failure::PlanMismatch {
-                rank,
-                fingerprint: mine.fingerprint,
-                other,
-                other_fingerprint: ticket.fingerprint,
-            }),
-        }
-    }
+/// What a PE announces of a refit.
+fn ticket(refit: &Refit, window: Option<(WindowId, [u64; 2])>) -> Ticket {
+    let mut hasher = Hasher64::new(refit.fingerprint());
+    hasher.word(refit.has_checksums().into());
+    Ticket { fingerprint: hasher.finish(), window }
 }

@@ -1,15 +1,17 @@
 //! Building plans: pair the tensors, look up what each pair of placements takes, choose sources.
 
+use std::borrow::Cow;
+
 use super::balance::Balance;
+use super::copy_box::CopyBox;
 use super::recoding::{BlockPlacements, Blocks, Recoding, consumed};
-use super::source::Source;
-use super::template::{Demand, RankSets, Supply, Template, TemplateBuilder};
+use super::template::{Demand, Side, Supply, TemplateBuilder, Templates};
 use super::traffic::TrafficCounter;
 use super::{PlanOptions, PlanTensor, TransferOp, TransferPlan};
 use crate::dims::Dims;
 use crate::error::ReshardError;
 use crate::hash::{FastMap, Hasher64};
-use crate::layout::{Layout, NameNumbers, Placement, gcd, scaled};
+use crate::layout::{Layout, NameNumbers, Placement, Shard, gcd, scaled};
 
 pub(super) fn build(
     from: &Layout,
@@ -19,9 +21,9 @@ pub(super) fn build(
 ) -> Result<TransferPlan, ReshardError> {
     let tensors = pair_tensors(from, to, options)?;
     let blocks = BlockPlacements::new(from, to, &tensors)?;
-    let templates = templates(from, to, &tensors, &blocks, rank)?;
+    let (templates, of) = templates(from, to, &tensors, &blocks, rank)?;
     let world = from.world().max(to.world());
-    let choices = choose(&templates, world);
+    let choices = choose(&templates, &of, world);
     let mut plan = TransferPlan {
         ops: Vec::new(),
         copies: Vec::new(),
@@ -32,7 +34,7 @@ pub(super) fn build(
         fingerprint: fingerprint(from, to, options),
         tensors,
     };
-    emit(&mut plan, &templates, &choices);
+    emit(&mut plan, templates, &of, &choices);
     Ok(plan)
 }
 
@@ -120,13 +122,6 @@ fn unmatched(from: &Layout, to: &Layout, tensor: &str, in_destination: bool) -> 
     }
 }
 
-/// The templates, and which of them each tensor has.
-struct Templates {
-    all: Vec<Template>,
-    of: Vec<Scaled>,
-    sets: RankSets,
-}
-
 /// A template and what its units stand for.
 #[derive(Clone, Copy)]
 struct Scaled {
@@ -144,9 +139,9 @@ fn templates(
     tensors: &[PlanTensor],
     blocks: &BlockPlacements,
     rank: Option<u32>,
-) -> Result<Templates, ReshardError> {
-    let mut made = Templates { all: Vec::new(), of: Vec::new(), sets: RankSets::default() };
-    made.of.reserve_exact(tensors.len());
+) -> Result<(Templates, Vec<Scaled>), ReshardError> {
+    let mut builder = TemplateBuilder::new(rank);
+    let mut of = Vec::with_capacity(tensors.len());
     let mut known: FastMap<PairKey, u32> = FastMap::default();
     let mut last: Option<((*const Placement, *const Placement), (u32, Dims))> = None;
     for tensor in tensors {
@@ -162,12 +157,10 @@ fn templates(
                 let template = match known.get(&pair.key) {
                     Some(&template) => template,
                     None => {
-                        let builder =
-                            TemplateBuilder { tensor: &tensor.name, unit: pair.unit, rank };
-                        let (source, target) = (pair.source(), pair.target());
-                        let source = Source::new(&source);
-                        made.all.push(builder.build(&source, &target, &mut made.sets)?);
-                        let template = made.all.len() as u32 - 1;
+                        let behalf = (&tensor.name[..], pair.unit);
+                        let (source, target) = (pair.shards(0), pair.shards(1));
+                        let template =
+                            builder.add(behalf, pair.side(0, &source), pair.side(1, &target))?;
                         known.insert(pair.key, template);
                         template
                     }
@@ -177,9 +170,9 @@ fn templates(
         };
         last = Some((pair, (template, unit)));
         let unit_bytes = unit.volume() * tensor.unit_bytes()[1];
-        made.of.push(Scaled { template, unit, unit_bytes });
+        of.push(Scaled { template, unit, unit_bytes });
     }
-    Ok(made)
+    Ok((builder.finish(), of))
 }
 
 /// What decides a template: two forms, and how many units of the pair one of theirs has along each dimension.
@@ -212,19 +205,19 @@ impl<'a> Pair<'a> {
         Self { forms: [source, target], factors: [source_unit, target_unit], unit, key }
     }
 
-    fn source(&self) -> Placement {
-        self.in_units(0)
+    /// The shards of the source, or of the target, in units of the pair.
+    fn shards(&self, side: usize) -> Cow<'a, [Shard]> {
+        let (form, factors) = (self.forms[side], &self.factors[side]);
+        if factors.iter().all(|&factor| factor == 1) {
+            return Cow::Borrowed(&form.shards);
+        }
+        let times = |value, factor| value * factor;
+        Cow::Owned(scaled(&form.shape, &form.shards, factors, times).1)
     }
 
-    fn target(&self) -> Placement {
-        self.in_units(1)
-    }
-
-    fn in_units(&self, side: usize) -> Placement {
-        let Placement { shape, shards, hash, .. } = self.forms[side];
-        let (shape, shards) =
-            scaled(shape, shards, &self.factors[side], |value, factor| value * factor);
-        Placement { shape, shards, hash: *hash, form: None }
+    /// Those, with their classes, which are the same in any unit.
+    fn side<'s>(&'s self, side: usize, shards: &'s [Shard]) -> Side<'s> {
+        Side { shards, classes: &self.forms[side].classes }
     }
 }
 
@@ -238,37 +231,57 @@ fn ones(shape: &Dims) -> Dims {
 ///
 /// Sends that leave no choice are counted first and large tensors are dealt before small ones, so that the last choices,
 /// which can only be evened out by chance, are about few bytes.
-fn choose(templates: &Templates, world: u32) -> Choices {
+fn choose(templates: &Templates, of: &[Scaled], world: u32) -> Choices {
     let mut balance = Balance::new(world, &templates.sets.sets);
-    let all = &templates.all;
-    let units_of: Vec<u64> =
-        all.iter().map(|template| template.demands.iter().map(|each| each.units).sum()).collect();
-    let open = |demand: &Demand| matches!(demand.supply, Supply::AnyOf(_));
-    let has_choice: Vec<bool> =
-        all.iter().map(|template| template.demands.iter().any(open)).collect();
-    for scaled in &templates.of {
-        for demand in &all[scaled.template as usize].demands {
+    let all: Vec<Summary> =
+        (0..templates.len() as u32).map(|at| Summary::of(templates, at)).collect();
+    for scaled in of.iter().filter(|scaled| all[scaled.template as usize].has_only) {
+        for demand in templates.demands(scaled.template) {
             if let Supply::Only(src) = demand.supply {
-                balance.add(src, demand.units * scaled.unit_bytes);
+                balance.add(src, templates.need(demand).units * scaled.unit_bytes);
             }
         }
     }
-    let template_of = |tensor: usize| templates.of[tensor].template as usize;
-    let bytes_of = |tensor: usize| units_of[template_of(tensor)] * templates.of[tensor].unit_bytes;
+    let summary_of = |tensor: usize| &all[of[tensor].template as usize];
+    let bytes_of = |tensor: usize| summary_of(tensor).units * of[tensor].unit_bytes;
     let mut order: Vec<usize> =
-        (0..templates.of.len()).filter(|&tensor| has_choice[template_of(tensor)]).collect();
+        (0..of.len()).filter(|&tensor| summary_of(tensor).has_choice).collect();
     order.sort_by_key(|&tensor| std::cmp::Reverse(bytes_of(tensor)));
-    let mut choices = Choices { first: vec![0; templates.of.len()], chosen: Vec::new() };
+    let mut choices = Choices { first: vec![0; of.len()], chosen: Vec::new() };
     for tensor in order {
-        let Scaled { unit_bytes, .. } = templates.of[tensor];
+        let Scaled { template, unit_bytes, .. } = of[tensor];
         let source = |demand: &Demand| match demand.supply {
-            Supply::AnyOf(set) => Some(balance.choose(set, demand.units * unit_bytes)),
+            Supply::AnyOf(set) => {
+                Some(balance.choose(set, templates.need(demand).units * unit_bytes))
+            }
             Supply::Own | Supply::Only(_) => None,
         };
         choices.first[tensor] = choices.chosen.len();
-        choices.chosen.extend(all[template_of(tensor)].demands.iter().filter_map(source));
+        choices.chosen.extend(templates.demands(template).iter().filter_map(source));
     }
     choices
+}
+
+/// What choosing sources needs to know of a template.
+#[derive(Default)]
+struct Summary {
+    units: u64,
+    /// Some demand can be met by several ranks.
+    has_choice: bool,
+    /// Some demand can be met by one other rank only.
+    has_only: bool,
+}
+
+impl Summary {
+    fn of(templates: &Templates, template: u32) -> Self {
+        let mut summary = Self::default();
+        for demand in templates.demands(template) {
+            summary.units += templates.need(demand).units;
+            summary.has_choice |= matches!(demand.supply, Supply::AnyOf(_));
+            summary.has_only |= matches!(demand.supply, Supply::Only(_));
+        }
+        summary
+    }
 }
 
 /// The sources chosen for the demands that leave a choice.
@@ -279,44 +292,81 @@ struct Choices {
 }
 
 /// Writes the transfers, or those of the plan's rank, and counts all traffic.
-fn emit(plan: &mut TransferPlan, templates: &Templates, choices: &Choices) {
+fn emit(plan: &mut TransferPlan, mut templates: Templates, of: &[Scaled], choices: &Choices) {
     let mut traffic = TrafficCounter::new(plan.world);
-    // Where the boxes of a template in some unit are; tensors of one placement share them.
-    let mut first_copy: FastMap<(u32, Dims), u32> = FastMap::default();
-    let mut last: Option<((u32, Dims), u32)> = None;
-    for (tensor, &Scaled { template, unit, unit_bytes }) in templates.of.iter().enumerate() {
-        let key = (template, unit);
-        let template = &templates.all[template as usize];
+    let mut copies = Copies::new(&mut templates);
+    for (tensor, &Scaled { template, unit, unit_bytes }) in of.iter().enumerate() {
         let mut chosen = choices.chosen[choices.first[tensor]..].iter();
-        let base = match last {
-            Some((same, base)) if same == key => base,
-            _ => *first_copy.entry(key).or_insert_with(|| {
-                let first = plan.copies.len() as u32;
-                plan.copies.extend(template.copies.iter().map(|copy| copy.scaled(&unit)));
-                first
-            }),
-        };
-        last = Some((key, base));
-        for demand in &template.demands {
-            let dst = demand.dst;
+        let skipped = templates.copies_of(template).start as u32;
+        let base = copies.in_elements(&templates, template, unit);
+        for demand in templates.demands(template) {
+            let (dst, need) = (demand.dst, templates.need(demand));
             let src = match demand.supply {
                 Supply::Own => dst,
                 Supply::Only(src) => src,
                 Supply::AnyOf(_) => *chosen.next().expect("one choice for each open demand"),
             };
-            let bytes = demand.units * unit_bytes;
+            let bytes = need.units * unit_bytes;
             plan.bytes_total += bytes;
             if src != dst {
-                traffic.add(src, dst, bytes, template.padded_bytes(demand, unit_bytes));
+                traffic.add(src, dst, bytes, templates.padded_bytes(need, unit_bytes));
             }
             if plan.rank.is_none_or(|rank| rank == src || rank == dst) {
                 let tensor = tensor as u32;
-                let op = |copy| TransferOp { tensor, src, dst, copy: base + copy };
-                plan.ops.extend((demand.copies.0..demand.copies.1).map(op));
+                let op = |copy| TransferOp { tensor, src, dst, copy: base + (copy - skipped) };
+                plan.ops.extend((need.copies.0..need.copies.1).map(op));
             }
         }
     }
     plan.traffic = traffic.finish();
+    plan.copies = copies.all;
+}
+
+/// The boxes of templates in elements; tensors of one placement share them.
+struct Copies {
+    all: Vec<CopyBox>,
+    /// The first unit that each template was asked for in: its boxes become those, in their place.
+    units: Vec<Option<Dims>>,
+    /// Where boxes in other units start.
+    others: FastMap<(u32, Dims), u32>,
+    last: Option<((u32, Dims), u32)>,
+}
+
+impl Copies {
+    fn new(templates: &mut Templates) -> Self {
+        let units = vec![None; templates.len()];
+        Self { all: templates.take_copies(), units, others: FastMap::default(), last: None }
+    }
+
+    /// The number of the first box of `template`, of which a unit is `unit` elements.
+    fn in_elements(&mut self, templates: &Templates, template: u32, unit: Dims) -> u32 {
+        let key = (template, unit);
+        if let Some((same, first)) = self.last
+            && same == key
+        {
+            return first;
+        }
+        let range = templates.copies_of(template);
+        let first = match &mut self.units[template as usize] {
+            new @ None => {
+                *new = Some(unit);
+                self.all[range.clone()].iter_mut().for_each(|copy| copy.scale(&unit));
+                range.start as u32
+            }
+            Some(known) if *known == unit => range.start as u32,
+            Some(known) => *self.others.entry(key).or_insert_with(|| {
+                let first = self.all.len();
+                self.all.extend_from_within(range);
+                for copy in &mut self.all[first..] {
+                    copy.unscale(known);
+                    copy.scale(&unit);
+                }
+                first as u32
+            }),
+        };
+        self.last = Some((key, first));
+        first
+    }
 }
 
 fn fingerprint(from: &Layout, to: &Layout, options: &PlanOptions) -> u64 {

@@ -67,14 +67,23 @@ impl CopyBox {
         self.size.volume()
     }
 
-    /// The same box where every unit is `unit` elements along each dimension.
-    pub(super) fn scaled(&self, unit: &Dims) -> Self {
-        let mut scaled = *self;
-        let Self { src_start, dst_start, size, src_shape, dst_shape } = &mut scaled;
+    /// Makes every unit `unit` elements along each dimension.
+    pub(super) fn scale(&mut self, unit: &Dims) {
+        self.for_each_value(unit, |value, unit| value * unit);
+    }
+
+    /// Undoes [`scale`](Self::scale).
+    pub(super) fn unscale(&mut self, unit: &Dims) {
+        self.for_each_value(unit, |value, unit| value / unit);
+    }
+
+    fn for_each_value(&mut self, unit: &Dims, change: impl Fn(u64, u64) -> u64) {
+        let Self { src_start, dst_start, size, src_shape, dst_shape } = self;
         for dims in [src_start, dst_start, size, src_shape, dst_shape] {
-            dims.iter_mut().zip(unit.iter()).for_each(|(value, unit)| *value *= unit);
+            dims.iter_mut()
+                .zip(unit.iter())
+                .for_each(|(value, &unit)| *value = change(*value, unit));
         }
-        scaled
     }
 
     /// The box in the sender's shard.

@@ -246,12 +246,7 @@ pub(super) fn in_blocks(name: &str, placement: &Placement) -> Result<Placement, 
         Ok(Shard { rank: shard.rank, shape: divided(&shard.shape, rank)?, pieces })
     };
     let shards = placement.shards.iter().map(shard).collect::<Result<_, ReshardError>>()?;
-    Ok(Placement {
-        shape: divided(&placement.shape, None)?,
-        shards,
-        hash: placement.hash,
-        form: None,
-    })
+    Ok(Placement::plain(divided(&placement.shape, None)?, shards, placement.hash))
 }
 
 /// Placements in units of blocks, made once for each that is needed.

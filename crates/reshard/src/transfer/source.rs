@@ -1,140 +1,97 @@
-//! Who can supply which boxes of a tensor: source shards grouped by what they hold.
+//! Who can supply which boxes of a tensor.
+//!
+//! It is refilled for one placement after the other, so that a plan of thousands of shapes allocates once.
 
 use crate::boxes::{BoxTree, first_overlap};
-use crate::dims::{Dims, NdBox};
-use crate::hash::FastMap;
-use crate::layout::{Piece, Placement, Shard};
-
-/// Ranks whose shards are the same in every respect: any of them can stand in for another.
-#[derive(Debug)]
-pub(super) struct ShardClass<'a> {
-    pub(super) shape: Dims,
-    pub(super) pieces: &'a [Piece],
-    /// Ascending.
-    pub(super) ranks: Vec<u32>,
-}
-
-/// Groups the shards of `placement`; classes are in the order of their first rank.
-pub(super) fn shard_classes(placement: &Placement) -> Vec<ShardClass<'_>> {
-    let mut classes: Vec<ShardClass<'_>> = Vec::new();
-    let mut known: FastMap<(&Dims, &[Piece]), usize> = FastMap::default();
-    for Shard { rank, shape, pieces } in placement.shards() {
-        // The first classes are found by looking at each, the others by their hash.
-        let first = &classes[..classes.len().min(SCAN_MAX)];
-        let same = |class: &ShardClass<'_>| class.pieces == pieces && class.shape == *shape;
-        let found = first.iter().position(same).or_else(|| match classes.len() > SCAN_MAX {
-            true => known.get(&(shape, &pieces[..])).copied(),
-            false => None,
-        });
-        let class = found.unwrap_or_else(|| {
-            classes.push(ShardClass { shape: *shape, pieces, ranks: Vec::new() });
-            classes.len() - 1
-        });
-        classes[class].ranks.push(*rank);
-        if found.is_none() && class >= SCAN_MAX {
-            known.insert((shape, pieces), class);
-        }
-    }
-    classes
-}
-
-/// Up to this many classes, comparing a shard with each beats hashing it.
-const SCAN_MAX: usize = 24;
+use crate::dims::NdBox;
+use crate::layout::{Classes, Shard};
 
 /// A box that a class of ranks holds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tile {
     pub(super) class: u32,
-    pub(super) piece: Piece,
+    /// Position among the pieces of the class.
+    pub(super) piece: u32,
 }
 
 /// All that a source placement can supply, searchable by box.
-#[derive(Debug)]
-pub(super) struct Source<'a> {
-    pub(super) classes: Vec<ShardClass<'a>>,
+#[derive(Debug, Default)]
+pub(super) struct Source {
     tiles: Vec<Tile>,
     boxes: Vec<NdBox>,
     tree: BoxTree,
-    /// By rank.
-    class_of: Vec<(u32, u32)>,
     /// No element is held by two classes: then every tile that meets a box is needed, and none twice.
     disjoint: bool,
+    /// Tiles that meet the box in question.
+    found: Vec<u32>,
 }
 
-impl<'a> Source<'a> {
-    pub(super) fn new(placement: &'a Placement) -> Self {
-        let classes = shard_classes(placement);
-        let tiles: Vec<Tile> = (0u32..)
-            .zip(&classes)
-            .flat_map(|(class, held)| held.pieces.iter().map(move |&piece| Tile { class, piece }))
-            .collect();
-        let boxes: Vec<NdBox> = tiles.iter().map(|tile| tile.piece.global).collect();
-        let tree = BoxTree::new(&boxes);
-        let disjoint = first_overlap(&boxes, &tree).is_none();
-        let ranks = |(class, held): (u32, &ShardClass<'_>)| {
-            held.ranks.iter().map(move |&rank| (rank, class)).collect::<Vec<_>>()
-        };
-        let mut class_of: Vec<(u32, u32)> = (0u32..).zip(&classes).flat_map(ranks).collect();
-        class_of.sort_unstable();
-        Self { classes, tiles, boxes, tree, class_of, disjoint }
-    }
-
-    /// The class that `rank` is in.
-    pub(super) fn class_of(&self, rank: u32) -> Option<u32> {
-        let at = self.class_of.binary_search_by_key(&rank, |(rank, _)| *rank).ok()?;
-        Some(self.class_of[at].1)
+impl Source {
+    /// Takes what `shards` have, which are in these classes.
+    pub(super) fn fill(&mut self, shards: &[Shard], classes: &Classes) {
+        self.tiles.clear();
+        self.boxes.clear();
+        for class in 0..classes.len() as u32 {
+            let pieces = &classes.shard(shards, class).pieces;
+            self.tiles.extend((0..pieces.len() as u32).map(|piece| Tile { class, piece }));
+            self.boxes.extend(pieces.iter().map(|piece| piece.global));
+        }
+        self.tree.fill(&self.boxes);
+        self.disjoint = first_overlap(&self.boxes, &self.tree).is_none();
     }
 
     /// Covers `wanted` with parts of tiles, each element once, those of class `own` first.
     ///
     /// Returns a box that nothing holds, if there is one.
     pub(super) fn cover(
-        &self,
+        &mut self,
         wanted: &NdBox,
         own: Option<u32>,
-        mut take: impl FnMut(&Tile, NdBox),
+        mut take: impl FnMut(Tile, NdBox),
     ) -> Result<(), Box<NdBox>> {
-        let mut found = Vec::new();
-        self.tree.overlapping(&self.boxes, wanted, |tile| found.push(tile));
+        let Self { tiles, boxes, tree, disjoint, found, .. } = self;
+        found.clear();
+        tree.overlapping(boxes, wanted, |tile| found.push(tile as u32));
         // In the order of the layout, whatever the tree's.
         found.sort_unstable();
-        if self.disjoint {
+        if *disjoint {
             let mut left = wanted.volume();
-            for &tile in &found {
-                if let Some(part) = self.boxes[tile].intersection(wanted) {
-                    take(&self.tiles[tile], part);
+            for &tile in &*found {
+                if let Some(part) = boxes[tile as usize].intersection(wanted) {
+                    take(tiles[tile as usize], part);
                     left -= part.volume();
                 }
             }
-            return if left == 0 { Ok(()) } else { Err(Box::new(self.uncovered(wanted, &found))) };
+            return if left == 0 { Ok(()) } else { Err(Box::new(uncovered(wanted, boxes, found))) };
         }
         // Own tiles first, then the largest parts, so that few large boxes do most of the work.
         found.sort_by_cached_key(|&tile| {
-            let share = self.boxes[tile].intersection(wanted).map_or(0, |part| part.volume());
-            (Some(self.tiles[tile].class) != own, u64::MAX - share, tile)
+            let share = boxes[tile as usize].intersection(wanted).map_or(0, |part| part.volume());
+            (Some(tiles[tile as usize].class) != own, u64::MAX - share, tile)
         });
         let mut rest = vec![*wanted];
-        for &tile in &found {
+        for &tile in &*found {
             let mut next = Vec::with_capacity(rest.len());
             for open in &rest {
-                if let Some(part) = self.boxes[tile].intersection(open) {
-                    take(&self.tiles[tile], part);
+                if let Some(part) = boxes[tile as usize].intersection(open) {
+                    take(tiles[tile as usize], part);
                 }
-                open.subtract(&self.boxes[tile], |left| next.push(left));
+                open.subtract(&boxes[tile as usize], |left| next.push(left));
             }
             rest = next;
         }
         rest.retain(|open| !open.is_empty());
         rest.first().map_or(Ok(()), |&open| Err(Box::new(open)))
     }
+}
 
-    fn uncovered(&self, wanted: &NdBox, found: &[usize]) -> NdBox {
-        let mut rest = vec![*wanted];
-        for &tile in found {
-            let mut next = Vec::new();
-            rest.iter().for_each(|open| open.subtract(&self.boxes[tile], |left| next.push(left)));
-            rest = next;
-        }
-        rest.first().copied().unwrap_or(*wanted)
+/// A part of `wanted` that none of the boxes in `found` has.
+fn uncovered(wanted: &NdBox, boxes: &[NdBox], found: &[u32]) -> NdBox {
+    let mut rest = vec![*wanted];
+    for &tile in found {
+        let mut next = Vec::new();
+        rest.iter().for_each(|open| open.subtract(&boxes[tile as usize], |left| next.push(left)));
+        rest = next;
     }
+    rest.first().copied().unwrap_or(*wanted)
 }

@@ -1,25 +1,24 @@
 //! What moving any tensor from one placement to another takes, before sources are chosen.
+//!
+//! A template is worked out once for all tensors that lie alike. Choosing sources and counting traffic need what every receiver
+//! takes of every class of senders, in numbers; boxes are kept only where they concern the rank that is planned for.
 
 use super::copy_box::CopyBox;
-use super::source::{ShardClass, Source, Tile, shard_classes};
+use super::source::Source;
 use super::traffic::padded;
 use crate::boxes::merge_boxes;
 use crate::dims::{Dims, NdBox};
 use crate::error::ReshardError;
 use crate::hash::FastMap;
-use crate::layout::{Piece, Placement};
+use crate::layout::{Classes, Piece, Shard};
 
 /// Boxes that one receiver needs and that any rank of one source class can supply.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Demand {
     pub(super) dst: u32,
     pub(super) supply: Supply,
-    /// Range of the template's copies; empty where the plan is for a rank that this does not concern.
-    pub(super) copies: (u32, u32),
-    /// Range of the template's parts: what each copy has, whomever it concerns.
-    pub(super) parts: (u32, u32),
-    /// What all of them have together.
-    pub(super) units: u64,
+    /// Position among all needs.
+    need: u32,
 }
 
 /// Where a demand is met from.
@@ -33,19 +32,66 @@ pub(super) enum Supply {
     AnyOf(u32),
 }
 
-/// The demands of all receivers, receivers ascending, in units of the pair of placements.
-#[derive(Debug, Default)]
-pub(super) struct Template {
-    pub(super) demands: Vec<Demand>,
-    pub(super) copies: Vec<CopyBox>,
-    /// Units of each copy that a demand consists of.
-    pub(super) parts: Vec<u64>,
+/// What receivers that are alike need of one source class.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Need {
+    class: u32,
+    /// Range of all copies; empty where the plan is for a rank that this does not concern.
+    pub(super) copies: (u32, u32),
+    /// Range of all parts: what each copy has, whomever it concerns.
+    parts: (u32, u32),
+    /// What all of them have together.
+    pub(super) units: u64,
 }
 
-impl Template {
-    /// Bytes of a demand with every copy at an aligned place, where a unit has `unit_bytes`.
-    pub(super) fn padded_bytes(&self, demand: &Demand, unit_bytes: u64) -> u64 {
-        let parts = &self.parts[demand.parts.0 as usize..demand.parts.1 as usize];
+/// The demands of all receivers, receivers ascending, in units of the pair of placements.
+#[derive(Clone, Copy, Debug)]
+struct Template {
+    demands: (u32, u32),
+    copies: (u32, u32),
+}
+
+/// Templates, and what they consist of.
+#[derive(Debug, Default)]
+pub(super) struct Templates {
+    all: Vec<Template>,
+    demands: Vec<Demand>,
+    needs: Vec<Need>,
+    copies: Vec<CopyBox>,
+    /// Units of each copy that a need consists of.
+    parts: Vec<u64>,
+    pub(super) sets: RankSets,
+}
+
+impl Templates {
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// What a template asks for, by receiver.
+    pub(super) fn demands(&self, template: u32) -> &[Demand] {
+        let (first, last) = self.all[template as usize].demands;
+        &self.demands[first as usize..last as usize]
+    }
+
+    pub(super) fn need(&self, demand: &Demand) -> &Need {
+        &self.needs[demand.need as usize]
+    }
+
+    /// Which of all copies are a template's.
+    pub(super) fn copies_of(&self, template: u32) -> std::ops::Range<usize> {
+        let (first, last) = self.all[template as usize].copies;
+        first as usize..last as usize
+    }
+
+    /// The copies of all templates, in their units.
+    pub(super) fn take_copies(&mut self) -> Vec<CopyBox> {
+        std::mem::take(&mut self.copies)
+    }
+
+    /// Bytes of a need with every copy at an aligned place, where a unit has `unit_bytes`.
+    pub(super) fn padded_bytes(&self, need: &Need, unit_bytes: u64) -> u64 {
+        let parts = &self.parts[need.parts.0 as usize..need.parts.1 as usize];
         parts.iter().map(|units| padded(units * unit_bytes)).sum()
     }
 }
@@ -69,117 +115,210 @@ impl RankSets {
     }
 }
 
-/// What a receiver needs of one source class.
-struct Need {
-    class: u32,
-    copies: (u32, u32),
-    parts: (u32, u32),
-    units: u64,
-}
-
-pub(super) struct TemplateBuilder<'a> {
-    pub(super) tensor: &'a str,
-    /// Elements that a unit has along each dimension, for errors.
-    pub(super) unit: Dims,
+/// Makes templates, each in the memory of the one before.
+#[derive(Debug, Default)]
+pub(super) struct TemplateBuilder {
     /// Keep copies only where they concern this rank.
-    pub(super) rank: Option<u32>,
+    rank: Option<u32>,
+    made: Templates,
+    source: Source,
+    answers: Answers,
+    /// How each source class supplies others, once that was asked.
+    supplies: Vec<Option<Supply>>,
+    parts: Vec<Part>,
+    boxes: Vec<CopyBox>,
 }
 
-impl TemplateBuilder<'_> {
-    /// Refuses a destination that is not covered, in the name of the builder's tensor.
-    pub(super) fn build(
-        &self,
-        source: &Source<'_>,
-        to: &Placement,
-        sets: &mut RankSets,
-    ) -> Result<Template, ReshardError> {
-        let mut template = Template::default();
-        let numbers: Vec<u32> =
-            source.classes.iter().map(|class| sets.number(&class.ranks)).collect();
-        // Receivers that need the same and hold the same share one answer.
-        let mut known: Vec<(Option<u32>, Vec<Need>)> = Vec::new();
-        for receivers in shard_classes(to) {
-            self.check_filled(&receivers)?;
-            known.clear();
-            for &dst in &receivers.ranks {
-                let own = source.class_of(dst);
-                let at = match known.iter().position(|(known, _)| *known == own) {
-                    Some(at) => at,
-                    None => {
-                        let needs = self.needs(source, &receivers, dst, own, &mut template)?;
-                        known.push((own, needs));
-                        known.len() - 1
-                    }
+/// A part of a receiver's piece that one tile has.
+#[derive(Debug)]
+struct Part {
+    class: u32,
+    source_piece: u32,
+    target_piece: u32,
+    /// In global coordinates.
+    part: NdBox,
+}
+
+/// Shards in units of the pair, and their classes.
+#[derive(Clone, Copy)]
+pub(super) struct Side<'a> {
+    pub(super) shards: &'a [Shard],
+    pub(super) classes: &'a Classes,
+}
+
+impl<'a> Side<'a> {
+    fn shard(&self, class: u32) -> &'a Shard {
+        self.classes.shard(self.shards, class)
+    }
+}
+
+/// The tensor on whose behalf a template is made, for errors.
+struct Behalf<'a> {
+    tensor: &'a str,
+    /// Elements that a unit has along each dimension.
+    unit: Dims,
+}
+
+impl TemplateBuilder {
+    pub(super) fn new(rank: Option<u32>) -> Self {
+        Self { rank, ..Default::default() }
+    }
+
+    pub(super) fn finish(self) -> Templates {
+        self.made
+    }
+
+    /// The number of a new template; refuses a destination that is not covered, in the name of `tensor`, of whose elements a
+    /// unit has `unit` along each dimension.
+    pub(super) fn add(
+        &mut self,
+        (tensor, unit): (&str, Dims),
+        from: Side<'_>,
+        to: Side<'_>,
+    ) -> Result<u32, ReshardError> {
+        let behalf = Behalf { tensor, unit };
+        let first_demand = self.made.demands.len() as u32;
+        let first_copy = self.made.copies.len() as u32;
+        self.source.fill(from.shards, from.classes);
+        self.answers.clear(to.classes.len());
+        self.supplies.clear();
+        self.supplies.resize(from.classes.len(), None);
+        for (dst, class) in to.classes.iter() {
+            let own = from.classes.of_rank(dst);
+            let (first, last) = match self.answers.get(class, own) {
+                Some(needs) => needs,
+                None => {
+                    let needs = self.needs(&behalf, from, to, (dst, class), own)?;
+                    self.answers.add(class, own, needs);
+                    needs
+                }
+            };
+            for need in first..last {
+                let class = self.made.needs[need as usize].class;
+                let supply = match own == Some(class) {
+                    true => Supply::Own,
+                    false => self.supply_of(from.classes, class),
                 };
-                for need in &known[at].1 {
-                    let ranks = &source.classes[need.class as usize].ranks;
-                    let supply = match ranks[..] {
-                        _ if own == Some(need.class) => Supply::Own,
-                        [only] => Supply::Only(only),
-                        _ => Supply::AnyOf(numbers[need.class as usize]),
-                    };
-                    let Need { copies, parts, units, .. } = *need;
-                    template.demands.push(Demand { dst, supply, copies, parts, units });
+                self.made.demands.push(Demand { dst, supply, need });
+            }
+        }
+        let Templates { demands, copies, all, .. } = &mut self.made;
+        all.push(Template {
+            demands: (first_demand, demands.len() as u32),
+            copies: (first_copy, copies.len() as u32),
+        });
+        Ok(all.len() as u32 - 1)
+    }
+
+    /// How ranks of a source class supply others.
+    fn supply_of(&mut self, classes: &Classes, class: u32) -> Supply {
+        let sets = &mut self.made.sets;
+        *self.supplies[class as usize].get_or_insert_with(|| match *classes.ranks(class) {
+            [only] => Supply::Only(only),
+            ref ranks => Supply::AnyOf(sets.number(ranks)),
+        })
+    }
+
+    /// What receivers like `dst` need of each source class, adjacent boxes merged, as a range of all needs.
+    fn needs(
+        &mut self,
+        behalf: &Behalf<'_>,
+        from: Side<'_>,
+        to: Side<'_>,
+        (dst, receivers): (u32, u32),
+        own: Option<u32>,
+    ) -> Result<(u32, u32), ReshardError> {
+        let receiver = to.shard(receivers);
+        behalf.check_filled(receiver)?;
+        let Self { rank, made, source, parts, boxes, .. } = self;
+        parts.clear();
+        for (target_piece, piece) in (0u32..).zip(&receiver.pieces) {
+            let covered = source.cover(&piece.global, own, |tile, part| {
+                let (class, source_piece) = (tile.class, tile.piece);
+                parts.push(Part { class, source_piece, target_piece, part });
+            });
+            covered.map_err(|missing| behalf.not_covered(dst, *missing))?;
+        }
+        if !parts.is_sorted_by_key(|part| part.class) {
+            parts.sort_by_key(|part| part.class);
+        }
+        let first = made.needs.len() as u32;
+        for group in parts.chunk_by(|one, next| one.class == next.class) {
+            let class = group[0].class;
+            let concerns = rank.is_none_or(|rank| {
+                let is_in = |ranks: &[u32]| ranks.binary_search(&rank).is_ok();
+                is_in(from.classes.ranks(class)) || is_in(to.classes.ranks(receivers))
+            });
+            let (first_copy, first_part) = (made.copies.len() as u32, made.parts.len() as u32);
+            let sender = from.shard(class);
+            let copy_box = |part: &Part| copy_box(sender, receiver, part);
+            match group {
+                // Nothing to merge, and nobody to keep it for.
+                [only] if !concerns => made.parts.push(only.part.volume()),
+                _ => {
+                    boxes.clear();
+                    boxes.extend(group.iter().map(copy_box));
+                    merge_copies(boxes);
+                    made.parts.extend(boxes.iter().map(CopyBox::elements));
                 }
             }
-        }
-        template.demands.sort_by_key(|demand| demand.dst);
-        Ok(template)
-    }
-
-    /// What `dst` needs of each class, adjacent boxes merged.
-    fn needs(
-        &self,
-        source: &Source<'_>,
-        receivers: &ShardClass<'_>,
-        dst: u32,
-        own: Option<u32>,
-        template: &mut Template,
-    ) -> Result<Vec<Need>, ReshardError> {
-        let mut parts: Vec<(u32, CopyBox)> = Vec::new();
-        for piece in receivers.pieces {
-            let take = |tile: &Tile, part: NdBox| {
-                let from = &source.classes[tile.class as usize];
-                parts.push((tile.class, copy_box(from, &tile.piece, receivers, piece, part)));
-            };
-            source.cover(&piece.global, own, take).map_err(|missing| ReshardError::NotCovered {
-                tensor: self.tensor.to_owned(),
-                rank: dst,
-                missing: Box::new(self.in_elements(*missing)),
-            })?;
-        }
-        parts.sort_by_key(|(class, _)| *class);
-        let mut needs = Vec::new();
-        let mut boxes: Vec<CopyBox> = Vec::new();
-        for group in parts.chunk_by(|one, next| one.0 == next.0) {
-            let class = group[0].0;
-            boxes.clear();
-            boxes.extend(group.iter().map(|(_, copy)| *copy));
-            if boxes.len() > 1 {
-                merge_copies(&mut boxes);
+            if concerns {
+                made.copies.append(boxes);
             }
-            let Template { copies, parts, .. } = template;
-            let (first, first_part) = (copies.len() as u32, parts.len() as u32);
-            parts.extend(boxes.iter().map(CopyBox::elements));
-            let mut need = Need {
+            made.needs.push(Need {
                 class,
-                units: parts[first_part as usize..].iter().sum(),
-                parts: (first_part, parts.len() as u32),
-                copies: (first, first),
-            };
-            let concerns = |rank: u32| {
-                let ranks = &source.classes[class as usize].ranks;
-                ranks.binary_search(&rank).is_ok() || receivers.ranks.binary_search(&rank).is_ok()
-            };
-            if self.rank.is_none_or(concerns) {
-                copies.append(&mut boxes);
-                need.copies.1 = copies.len() as u32;
-            }
-            needs.push(need);
+                copies: (first_copy, made.copies.len() as u32),
+                parts: (first_part, made.parts.len() as u32),
+                units: made.parts[first_part as usize..].iter().sum(),
+            });
         }
-        Ok(needs)
+        Ok((first, made.needs.len() as u32))
+    }
+}
+
+/// What receivers need that are of one class and hold the same of the source: they share one answer.
+#[derive(Debug, Default)]
+struct Answers {
+    /// By class of receivers, the last answer for it.
+    last: Vec<Option<u32>>,
+    all: Vec<Answer>,
+}
+
+#[derive(Debug)]
+struct Answer {
+    own: Option<u32>,
+    needs: (u32, u32),
+    /// The one before for the same class.
+    before: Option<u32>,
+}
+
+impl Answers {
+    fn clear(&mut self, classes: usize) {
+        self.all.clear();
+        self.last.clear();
+        self.last.resize(classes, None);
     }
 
+    fn get(&self, class: u32, own: Option<u32>) -> Option<(u32, u32)> {
+        let mut next = self.last[class as usize];
+        while let Some(at) = next {
+            let answer = &self.all[at as usize];
+            if answer.own == own {
+                return Some(answer.needs);
+            }
+            next = answer.before;
+        }
+        None
+    }
+
+    fn add(&mut self, class: u32, own: Option<u32>, needs: (u32, u32)) {
+        let last = &mut self.last[class as usize];
+        let before = last.replace(self.all.len() as u32);
+        self.all.push(Answer { own, needs, before });
+    }
+}
+
+impl Behalf<'_> {
     /// A box of units in elements.
     fn in_elements(&self, mut part: NdBox) -> NdBox {
         for dims in [&mut part.start, &mut part.size] {
@@ -188,15 +327,19 @@ impl TemplateBuilder<'_> {
         part
     }
 
-    fn check_filled(&self, receivers: &ShardClass<'_>) -> Result<(), ReshardError> {
-        let filled: u64 = receivers.pieces.iter().map(|piece| piece.global.volume()).sum();
-        let elements = (receivers.shape.volume() - filled) * self.unit.volume();
+    fn not_covered(&self, rank: u32, missing: NdBox) -> ReshardError {
+        let missing = Box::new(self.in_elements(missing));
+        ReshardError::NotCovered { tensor: self.tensor.to_owned(), rank, missing }
+    }
+
+    fn check_filled(&self, shard: &Shard) -> Result<(), ReshardError> {
+        let filled: u64 = shard.pieces.iter().map(|piece| piece.global.volume()).sum();
+        let elements = (shard.shape.volume() - filled) * self.unit.volume();
         if elements == 0 {
             return Ok(());
         }
-        let (tensor, rank) = (self.tensor.to_owned(), receivers.ranks[0]);
-        let whole = NdBox { start: receivers.shape.zeros(), size: receivers.shape };
-        let shape = Box::new(self.in_elements(whole).size);
+        let (tensor, rank) = (self.tensor.to_owned(), shard.rank);
+        let shape = Box::new(self.in_elements(NdBox::whole(shard.shape)).size);
         Err(ReshardError::ShardNotFilled { tensor, rank, elements, shape })
     }
 }
@@ -211,14 +354,9 @@ fn merge_copies(boxes: &mut Vec<CopyBox>) {
     );
 }
 
-/// The part `part`, in global coordinates, from a source piece to a destination piece.
-fn copy_box(
-    from: &ShardClass<'_>,
-    from_piece: &Piece,
-    to: &ShardClass<'_>,
-    to_piece: &Piece,
-    part: NdBox,
-) -> CopyBox {
+/// A part from a piece of `sender` to a piece of `receiver`.
+fn copy_box(sender: &Shard, receiver: &Shard, part: &Part) -> CopyBox {
+    let Part { source_piece, target_piece, part, .. } = part;
     let place = |piece: &Piece| {
         let mut start = part.start;
         for dim in 0..start.len() {
@@ -227,10 +365,10 @@ fn copy_box(
         start
     };
     CopyBox {
-        src_start: place(from_piece),
-        dst_start: place(to_piece),
+        src_start: place(&sender.pieces[*source_piece as usize]),
+        dst_start: place(&receiver.pieces[*target_piece as usize]),
         size: part.size,
-        src_shape: from.shape,
-        dst_shape: to.shape,
+        src_shape: sender.shape,
+        dst_shape: receiver.shape,
     }
 }

@@ -108,17 +108,17 @@ pub enum Failure {
         /// The size expected.
         bytes: u64,
     },
-    /// A segment does not have the checksum that it was sent with.
+    /// Something does not have the checksum that it was sent with.
     #[error(
-        "segment {tag} from PE {sender} to PE {receiver} is corrupt: checksum {got:08x}, sent as {expected:08x}"
+        "{what} from PE {sender} to PE {receiver} is corrupt: checksum {got:08x}, sent as {expected:08x}"
     )]
     Corrupt {
+        /// What arrived otherwise than it was sent.
+        what: Corrupted,
         /// The sending PE.
         sender: usize,
         /// The receiving PE.
         receiver: usize,
-        /// Which message.
-        tag: u64,
         /// The checksum that was sent.
         expected: u32,
         /// The checksum of what arrived.
@@ -150,6 +150,40 @@ pub enum Failure {
         /// Its reason.
         message: String,
     },
+}
+
+/// What a checksum is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Corrupted {
+    /// A part of a tensor, in a refit.
+    Segment {
+        /// The tensor, by its name in the destination layout.
+        tensor: String,
+        /// The round of the plan's schedule in which it was sent.
+        round: u32,
+        /// Counts the segments that the sender has for the receiver in that round.
+        segment: u32,
+    },
+    /// A part of a single transfer.
+    Transfer {
+        /// Which transfer.
+        tag: u64,
+    },
+    /// What a PE announced of the single transfers that follow.
+    Announcement,
+}
+
+impl fmt::Display for Corrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Corrupted::Segment { tensor, round, segment } => {
+                write!(f, "tensor `{tensor}`: segment {segment} of round {round}")
+            }
+            Corrupted::Transfer { tag } => write!(f, "the transfer with tag {tag}"),
+            Corrupted::Announcement => f.write_str("the list of transfers"),
+        }
+    }
 }
 
 /// The parameters of a group.
@@ -227,8 +261,17 @@ impl Failure {
             Failure::UnmatchedReceive { sender, receiver, tag, bytes } => {
                 [8, *sender as u64, *receiver as u64, *tag, *bytes, 0, 0]
             }
-            Failure::Corrupt { sender, receiver, tag, expected, got } => {
-                [9, *sender as u64, *receiver as u64, *tag, (*expected).into(), (*got).into(), 0]
+            Failure::Corrupt { what, sender, receiver, expected, got } => {
+                let (kind, number) = match what {
+                    Corrupted::Segment { tensor, round, segment } => {
+                        text = truncated(tensor);
+                        (0, u64::from(*round) << 32 | u64::from(*segment))
+                    }
+                    Corrupted::Transfer { tag } => (1, *tag),
+                    Corrupted::Announcement => (2, 0),
+                };
+                let sums = u64::from(*expected) << 32 | u64::from(*got);
+                [9, *sender as u64, *receiver as u64, sums, kind, number, 0]
             }
             Failure::Cancelled { rank } => [10, *rank as u64, 0, 0, 0, 0, 0],
             Failure::GroupMismatch { rank, expected, got } => {
@@ -275,7 +318,19 @@ impl Failure {
             6 => Failure::SizeMismatch { sender, receiver, tag, sent_bytes: d, expected_bytes: e },
             7 => Failure::UnmatchedSend { sender, receiver, tag, bytes: d },
             8 => Failure::UnmatchedReceive { sender, receiver, tag, bytes: d },
-            9 => Failure::Corrupt { sender, receiver, tag, expected: d as u32, got: e as u32 },
+            9 => {
+                let what = match d {
+                    1 => Corrupted::Transfer { tag: e },
+                    2 => Corrupted::Announcement,
+                    _ => Corrupted::Segment {
+                        tensor: decoded(text, *text_len),
+                        round: (e >> 32) as u32,
+                        segment: e as u32,
+                    },
+                };
+                let (expected, got) = ((c >> 32) as u32, c as u32);
+                Failure::Corrupt { what, sender, receiver, expected, got }
+            }
             10 => Failure::Cancelled { rank },
             11 => {
                 let unpack = |word: u64, slot_bytes: u64| Shape {
@@ -285,14 +340,16 @@ impl Failure {
                 };
                 Failure::GroupMismatch { rank, expected: unpack(b, c), got: unpack(d, e) }
             }
-            _ => {
-                let bytes: Vec<u8> = text.iter().flat_map(|word| word.to_le_bytes()).collect();
-                let len = (*text_len as usize).min(bytes.len());
-                let message = String::from_utf8_lossy(&bytes[..len]).into_owned();
-                Failure::Local { rank, message }
-            }
+            _ => Failure::Local { rank, message: decoded(text, *text_len) },
         }
     }
+}
+
+/// The first `len` bytes of a record's text.
+fn decoded(text: &[u64], len: u64) -> String {
+    let bytes: Vec<u8> = text.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let len = (len as usize).min(bytes.len());
+    String::from_utf8_lossy(&bytes[..len]).into_owned()
 }
 
 /// As much of `message` as a record holds.
@@ -309,6 +366,8 @@ mod tests {
     #[test]
     fn every_failure_survives_its_record() {
         let shape = |size| Shape { size, depth: 2, slot_bytes: 1 << 40 };
+        let corrupt =
+            |what| Failure::Corrupt { what, sender: 0, receiver: 1, expected: 3, got: u32::MAX };
         let all = [
             Failure::PeerDied { rank: 3 },
             Failure::PeerLeft { rank: 4 },
@@ -324,7 +383,9 @@ mod tests {
             },
             Failure::UnmatchedSend { sender: 0, receiver: 1, tag: u64::MAX, bytes: 3 },
             Failure::UnmatchedReceive { sender: 0, receiver: 1, tag: 2, bytes: 3 },
-            Failure::Corrupt { sender: 0, receiver: 1, tag: 2, expected: 3, got: u32::MAX },
+            corrupt(Corrupted::Segment { tensor: "größe".into(), round: u32::MAX, segment: 7 }),
+            corrupt(Corrupted::Transfer { tag: u64::MAX }),
+            corrupt(Corrupted::Announcement),
             Failure::Cancelled { rank: 6 },
             Failure::GroupMismatch { rank: 1, expected: shape(4), got: shape(5) },
             Failure::Local { rank: 2, message: "no memory left: größer".into() },

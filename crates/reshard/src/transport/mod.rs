@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 pub use endpoint::Endpoint;
-pub use failure::{Failure, Phase, RECORD_WORDS, Shape};
+pub use failure::{Corrupted, Failure, Phase, RECORD_WORDS, Shape};
 pub(crate) use region::Region;
 pub use slots::{Arrival, SlotPlace, Slots};
 pub use window::{Window, WindowId};
@@ -44,7 +44,7 @@ pub struct Ticket {
 pub struct Header {
     /// Which message this is; receivers compare it with what they expect.
     pub tag: u64,
-    /// Checksum of the bytes, or 0 where none was asked for.
+    /// A checksum of the sender's, or 0 where none was asked for; what it is of is between sender and receiver.
     pub checksum: u32,
 }
 

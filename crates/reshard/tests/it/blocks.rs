@@ -13,7 +13,8 @@ use syncline_reshard::{
 use syncline_testing::{Rng, for_seeds};
 
 use crate::devices::bind_on;
-use crate::groups::{PATIENCE, bind, on_threads, world};
+use crate::groups::{PATIENCE, on_threads, world};
+use crate::models::bind;
 
 const ROWS: u64 = 24;
 const COLUMNS: u64 = 32 * 12;
@@ -177,7 +178,7 @@ fn check_on(
     (to, after): (&Layout, &[(&str, &[u8])]),
     options: &PlanOptions,
 ) {
-    // With checksums everything goes through slots, without them straight into destinations.
+    // To memory of the device, with checksums, everything goes through slots; otherwise straight into destinations.
     for (checksums, to_host) in [(false, false), (false, true), (true, false), (true, true)] {
         let group = local::Options { depth: 2, slot_bytes: 1024 };
         let service_options = ServiceOptions { timeout: PATIENCE, checksums, ..Default::default() };

@@ -18,12 +18,13 @@ use syncline_reshard::{
 use syncline_testing::{Rng, for_seeds};
 
 use crate::blocks::block_refits;
-use crate::groups::{Copying, PATIENCE, agreed, on_endpoints, shards, world};
+use crate::groups::{Meddled, PATIENCE, agreed, on_endpoints, world};
 use crate::meshes;
+use crate::models::shards;
 use crate::pipelines::model;
 
 /// A device that is treated through its lanes alone.
-fn second_cpu() -> Arc<dyn Device> {
+pub fn second_cpu() -> Arc<dyn Device> {
     CpuDevice::open(CpuOptions::new(1).compute_lanes(1)).unwrap()
 }
 
@@ -165,7 +166,7 @@ fn a_transport_without_slots_in_memory_will_do() {
         let group = local::Options { depth: rng.below(3) + 1, slot_bytes: 192 };
         let seed = rng.next_u64();
         on_endpoints(local::group(world(&from, &to), &group).unwrap(), |endpoint| {
-            let copying = Copying { inner: endpoint, on_send: |_, _| () };
+            let copying = Meddled::copying(endpoint);
             check_pe(copying, &device, (&from, &to), options, seed);
         });
     });

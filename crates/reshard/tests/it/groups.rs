@@ -2,43 +2,14 @@
 
 use std::time::Duration;
 
-use syncline_deps::Dtype;
 use syncline_reshard::transport::{
-    Endpoint, Failure, Header, Shape, Take, Ticket, Transport, Wait, Window, WindowId, local,
+    Arrival, Endpoint, Failure, Header, Shape, SlotPlace, Slots, Take, Ticket, Transport, Wait,
+    Window, WindowId, local,
 };
-use syncline_reshard::{CopyService, Layout, Refit, ServiceError, ServiceOptions, Sources};
-use syncline_testing::Rng;
-
-use crate::arrays;
+use syncline_reshard::{CopyService, Layout, ServiceError, ServiceOptions};
 
 /// Long enough for a busy machine, short enough to end a test that is stuck.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The bits of an element, from the number that `arrays` gives it.
-pub fn element(dtype: Dtype, value: u64) -> Vec<u8> {
-    Rng::new(value).next_u64().to_le_bytes()[..dtype.bytes() as usize].to_vec()
-}
-
-/// The bytes that `rank` must hold of each tensor of `layout`; `None` where it holds nothing.
-pub fn shards(layout: &Layout, rank: usize) -> Vec<(String, Vec<u8>)> {
-    let mut all = Vec::new();
-    for tensor in layout.tensors() {
-        let Some(shard) = tensor.placement().shard(rank as u32) else { continue };
-        let values = arrays::expected(tensor.name(), tensor.shape(), shard);
-        let bytes = values.into_iter().flat_map(|value| element(tensor.dtype(), value)).collect();
-        all.push((tensor.name().to_owned(), bytes));
-    }
-    all
-}
-
-/// Binds every shard that is not empty.
-pub fn bind<'a>(refit: &Refit, shards: &'a [(String, Vec<u8>)]) -> Sources<'a> {
-    let mut sources = Sources::new(refit);
-    for (name, bytes) in shards.iter().filter(|(_, bytes)| !bytes.is_empty()) {
-        sources.bind(refit, name, bytes).unwrap();
-    }
-    sources
-}
 
 /// PEs needed for both layouts.
 pub fn world(from: &Layout, to: &Layout) -> usize {
@@ -79,14 +50,30 @@ pub fn agreed<T: std::fmt::Debug>(results: Vec<Result<T, ServiceError>>) -> Stri
     errors.into_iter().next().unwrap()
 }
 
-/// A transport whose slots cannot be filled in place, and that may change what is sent.
-pub struct Copying<T> {
-    pub inner: T,
-    /// Called with every message after it was filled.
-    pub on_send: fn(&T, &mut [u8]),
+/// What is done to a message before it is sent: to its bytes, or to whatever the endpoint lets one reach.
+pub type Meddle = Box<dyn Fn(&Endpoint, usize, &mut [u8]) + Send + Sync>;
+
+/// An endpoint that meddles with what it sends, after it was filled and summed.
+pub struct Meddled {
+    inner: Endpoint,
+    /// Whether lanes fill and empty slots in place, as over shared memory, or messages are copied on the way.
+    in_place: bool,
+    meddle: Meddle,
 }
 
-impl<T: Transport> Transport for Copying<T> {
+impl Meddled {
+    /// Messages are copied on the way, and arrive as they are.
+    pub fn copying(inner: Endpoint) -> Self {
+        Self { inner, in_place: false, meddle: Box::new(|_, _, _| ()) }
+    }
+
+    /// Slots are filled in place, and `meddle` is called with the receiver and the bytes of every message.
+    pub fn in_place(inner: Endpoint, meddle: Meddle) -> Self {
+        Self { inner, in_place: true, meddle }
+    }
+}
+
+impl Transport for Meddled {
     fn try_send(
         &self,
         peer: usize,
@@ -95,9 +82,12 @@ impl<T: Transport> Transport for Copying<T> {
     ) -> Result<bool, Failure> {
         self.inner.try_send(peer, bytes, &mut |slot| {
             let header = fill(slot);
-            (self.on_send)(&self.inner, slot);
+            (self.meddle)(&self.inner, peer, slot);
             header
         })
+    }
+    fn slots(&self) -> Option<&dyn Slots> {
+        self.in_place.then_some(self)
     }
     fn rank(&self) -> usize {
         self.inner.rank()
@@ -134,5 +124,30 @@ impl<T: Transport> Transport for Copying<T> {
     }
     fn peer_window(&self, peer: usize, id: WindowId) -> Result<Option<Window>, Failure> {
         self.inner.peer_window(peer, id)
+    }
+}
+
+impl Slots for Meddled {
+    fn publish(&self, slot: usize, peer: usize, bytes: usize, header: Header) {
+        let start = self.inner.place(self.inner.rank(), slot).start;
+        // SAFETY: the slot has room for the message, and is this PE's until it is published.
+        let packed = unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), bytes) };
+        (self.meddle)(&self.inner, peer, packed);
+        self.inner.publish(slot, peer, bytes, header);
+    }
+    fn place(&self, rank: usize, slot: usize) -> SlotPlace {
+        self.inner.place(rank, slot)
+    }
+    fn is_free(&self, slot: usize) -> bool {
+        self.inner.is_free(slot)
+    }
+    fn released(&self, peer: usize) -> u64 {
+        self.inner.released(peer)
+    }
+    fn arrived(&self, peer: usize, number: u64) -> Result<Option<Arrival>, Failure> {
+        self.inner.arrived(peer, number)
+    }
+    fn release(&self, peer: usize, slot: usize) {
+        self.inner.release(peer, slot);
     }
 }

@@ -5,7 +5,9 @@
 //! | `arrays` | moving real arrays by a plan, and what each shard must then hold: the oracle of all others |
 //! | `blocks` | MXFP8: quantised and restored on the way, against the whole tensor |
 //! | `cases` | the layout pairs shipped with reference figures |
+//! | `corruption` | bytes that change on the way, also by the hand of another process |
 //! | `meshes` | random mesh layouts for the others to draw from |
+//! | `models` | made-up models, and the bytes of their shards |
 //! | `devices` | tensors in memory of devices, moved by lanes |
 //! | `mesh_form` | what the mesh form compiles to |
 //! | `groups` | threads that run one refit together, for the others to use |
@@ -21,10 +23,12 @@
 mod arrays;
 mod blocks;
 mod cases;
+mod corruption;
 mod devices;
 mod groups;
 mod mesh_form;
 mod meshes;
+mod models;
 mod parts;
 mod pipelines;
 mod processes;

@@ -11,7 +11,7 @@ pub fn any_specs(rng: &mut Rng) -> Vec<TensorSpec> {
     let mut add = |name: String, rng: &mut Rng| {
         let dims = rng.below(4);
         let sizes: Vec<u64> =
-            (0..dims).map(|_| *rng.pick(&[0, 1, 2, 3, 5, 6, 8, 12, 12, 12])).collect();
+            (0..dims).map(|_| *rng.pick(&[0, 1, 2, 3, 5, 6, 7, 8, 11, 12, 12])).collect();
         let dtype = *rng.pick(&[Dtype::U8, Dtype::BF16, Dtype::F32, Dtype::F64]);
         specs.push(TensorSpec { name, dtype, shape: Dims::from_slice(&sizes).unwrap() });
     };
@@ -30,7 +30,7 @@ pub fn any_specs(rng: &mut Rng) -> Vec<TensorSpec> {
 pub fn any_layout(rng: &mut Rng, specs: &[TensorSpec]) -> Layout {
     let mut axes: Vec<(String, u64)> = ["tp", "ep", "pp", "dp"]
         .iter()
-        .map(|axis| (axis.to_string(), *rng.pick(&[1, 1, 2, 2, 3, 5])))
+        .map(|axis| (axis.to_string(), *rng.pick(&[1, 1, 2, 2, 3, 5, 7])))
         .collect();
     while axes.iter().map(|(_, size)| size).product::<u64>() > 24 {
         let largest = axes.iter_mut().max_by_key(|(_, size)| *size).unwrap();
@@ -76,26 +76,4 @@ fn any_rule(rng: &mut Rng, spec: &TensorSpec) -> Option<TensorRule> {
 pub fn any_pair(rng: &mut Rng) -> (Layout, Layout) {
     let specs = any_specs(rng);
     (any_layout(rng, &specs), any_layout(rng, &specs))
-}
-
-/// A model of `layers` with a column-wise and a row-wise split tensor in each.
-pub fn model(layers: usize, side: u64, dtype: Dtype, axes: &str) -> Layout {
-    let toml = format!(
-        r#"
-        [mesh]
-        axes = {axes}
-        [[tensor]]
-        match = "layers.*.up"
-        shard = [{{dim = 0, axis = "tp"}}]
-        [[tensor]]
-        match = "layers.*.down"
-        shard = [{{dim = 1, axis = "tp"}}]
-        "#
-    );
-    let spec =
-        |name: String| TensorSpec { name, dtype, shape: Dims::from_slice(&[side, side]).unwrap() };
-    let specs: Vec<TensorSpec> = (0..layers)
-        .flat_map(|layer| ["up", "down"].map(|part| spec(format!("layers.{layer}.{part}"))))
-        .collect();
-    MeshLayout::from_toml(&toml).unwrap().compile(&specs).unwrap()
 }

@@ -9,8 +9,8 @@ use syncline_reshard::{
 };
 use syncline_testing::Rng;
 
-use crate::groups::{PATIENCE, bind, shards};
-use crate::meshes::model;
+use crate::groups::PATIENCE;
+use crate::models::{bind, model, shards};
 
 /// Options that no result may depend on.
 pub fn any_options(rng: &mut Rng) -> ServiceOptions {

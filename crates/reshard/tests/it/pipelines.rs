@@ -8,7 +8,7 @@ use syncline_testing::{Rng, for_seeds};
 use crate::groups::{PATIENCE, on_endpoints, on_threads, world};
 use crate::{meshes, parts};
 
-pub use crate::meshes::model;
+pub use crate::models::model;
 
 fn any_group(rng: &mut Rng) -> local::Options {
     let slot_bytes = *rng.pick(&[64, 128, 192, 1_024, 65_536]);

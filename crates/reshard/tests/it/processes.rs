@@ -6,30 +6,31 @@
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use syncline_deps::Dtype;
 use syncline_reshard::transport::{Wait, conformance, shm};
 use syncline_reshard::{
-    CopyService, Destination, Layout, PlanOptions, ServiceError, ServiceOptions, Sources, Target,
-    Versions,
+    CopyService, Destination, Layout, PlanOptions, Refit, ServiceError, ServiceOptions, Sources,
+    Target, Targets, Versions,
 };
 use syncline_testing::{Rng, for_seeds};
 
-use crate::groups::shards;
+use crate::corruption;
+use crate::models::shards;
 use crate::pipelines::model;
 
 const SCENARIO: &str = "SYNCLINE_TEST_SCENARIO";
 
 /// What a child is told, and tells the parent in turn.
 #[derive(Clone, Debug)]
-struct Scenario {
-    name: String,
-    rank: usize,
-    size: usize,
-    what: String,
-    timeout: Duration,
+pub struct Scenario {
+    pub name: String,
+    pub rank: usize,
+    pub size: usize,
+    pub what: String,
+    pub timeout: Duration,
 }
 
 impl Scenario {
@@ -51,7 +52,7 @@ impl Scenario {
 }
 
 /// A child that does not outlive its test.
-struct Pe(Child);
+pub struct Pe(Child);
 
 impl Drop for Pe {
     fn drop(&mut self) {
@@ -61,7 +62,7 @@ impl Drop for Pe {
 }
 
 impl Pe {
-    fn start(scenario: &Scenario) -> Self {
+    pub fn start(scenario: &Scenario) -> Self {
         let child = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
@@ -79,7 +80,7 @@ impl Pe {
     }
 
     /// What the child says at its end; panics if that does not come in time.
-    fn result(&mut self, limit: Duration) -> String {
+    pub fn result(&mut self, limit: Duration) -> String {
         let started = Instant::now();
         while self.0.try_wait().unwrap().is_none() {
             assert!(started.elapsed() < limit, "a PE is still running after {limit:?}");
@@ -103,7 +104,7 @@ fn is_left_behind(name: &str) -> bool {
     std::path::Path::new(&format!("/dev/shm/syncline-{name}")).exists()
 }
 
-fn scenarios(size: usize, what: &str, timeout: Duration) -> Vec<Scenario> {
+pub fn scenarios(size: usize, what: &str, timeout: Duration) -> Vec<Scenario> {
     let name = fresh_name();
     (0..size)
         .map(|rank| Scenario { name: name.clone(), rank, size, what: what.to_owned(), timeout })
@@ -120,13 +121,13 @@ fn layouts(size: usize) -> (Layout, Layout) {
 }
 
 /// The values of refit number `version`.
-fn stamped(shards: &[(String, Vec<u8>)], version: u64) -> Vec<(String, Vec<u8>)> {
+pub fn stamped(shards: &[(String, Vec<u8>)], version: u64) -> Vec<(String, Vec<u8>)> {
     let stamp = |bytes: &Vec<u8>| bytes.iter().map(|byte| byte ^ version as u8).collect();
     shards.iter().map(|(name, bytes)| (name.clone(), stamp(bytes))).collect()
 }
 
 /// Whether `destination` holds exactly the values of the version that it claims.
-fn is_whole(destination: &Destination, expected: &[(String, Vec<u8>)]) -> bool {
+pub fn is_whole(destination: &Destination, expected: &[(String, Vec<u8>)]) -> bool {
     let Ok(reading) = destination.read() else { return false };
     if reading.version() == 0 {
         return true;
@@ -135,54 +136,169 @@ fn is_whole(destination: &Destination, expected: &[(String, Vec<u8>)]) -> bool {
     expected.iter().all(|(name, bytes)| reading.tensor(name) == Some(&bytes[..]))
 }
 
-fn bind<'a>(refit: &syncline_reshard::Refit, shards: &'a [(String, Vec<u8>)]) -> Sources<'a> {
-    crate::groups::bind(refit, shards)
+fn bind<'a>(refit: &Refit, shards: &'a [(String, Vec<u8>)]) -> Sources<'a> {
+    crate::models::bind(refit, shards)
 }
 
-/// Refits until something fails or `refits` are done; says what failed and what the destination holds.
-fn refit_on(scenario: &Scenario, refits: u64, checksums: bool) -> String {
+/// Where a PE has its tensors: in a destination that peers write directly, or in memory of its own, filled from slots.
+enum Home {
+    Shared(Destination),
+    /// What is in use, and what the next refit writes.
+    Private {
+        version: u64,
+        halves: [Vec<(String, Vec<u8>)>; 2],
+    },
+}
+
+impl Home {
+    fn new(service: &CopyService<'_>, refit: &Refit, is_private: bool) -> Self {
+        if !is_private {
+            return Home::Shared(service.destination(refit).unwrap());
+        }
+        let zeros = |(name, bytes): (&str, usize)| (name.to_owned(), vec![0; bytes]);
+        let half: Vec<(String, Vec<u8>)> = refit.targets().iter().map(zeros).collect();
+        Home::Private { version: 0, halves: [half.clone(), half] }
+    }
+
+    fn version(&self) -> u64 {
+        match self {
+            Home::Shared(destination) => destination.version(),
+            Home::Private { version, .. } => *version,
+        }
+    }
+
+    fn refit(
+        &mut self,
+        service: &CopyService<'_>,
+        refit: &Refit,
+        sources: &Sources<'_>,
+    ) -> Result<(), ServiceError> {
+        match self {
+            Home::Shared(destination) => {
+                service.refit(refit, sources, Target::Destination(destination))?;
+            }
+            Home::Private { version, halves } => {
+                let mut targets = Targets::new(refit);
+                for (name, bytes) in &mut halves[1] {
+                    targets.bind(refit, name, bytes).unwrap();
+                }
+                service.refit(refit, sources, Target::Memory(&mut targets))?;
+                drop(targets);
+                halves.swap(0, 1);
+                *version += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_whole(&self, expected: &[(String, Vec<u8>)]) -> bool {
+        match self {
+            Home::Shared(destination) => is_whole(destination, expected),
+            Home::Private { version: 0, .. } => true,
+            Home::Private { version, halves } => halves[0] == stamped(expected, *version),
+        }
+    }
+}
+
+/// Refits until something fails or `refits` are done; says what failed and what the PE holds.
+fn refit_on(scenario: &Scenario, refits: u64) -> String {
     let wait = Wait::timeout(scenario.timeout);
-    let Scenario { name, rank, size, .. } = scenario;
+    let Scenario { name, rank, size, what, .. } = scenario;
     let endpoint = match shm::join(name, *rank, *size, &options(), &wait) {
         Ok(endpoint) => endpoint,
         Err(error) => return format!("whole at 0: {error}"),
     };
     let (from, mut to) = layouts(*size);
-    if scenario.what == "other-plan" && *rank == 1 {
+    if what == "other-plan" && *rank == 1 {
         to = from.clone();
     }
     let service_options = ServiceOptions {
         timeout: scenario.timeout,
-        checksums,
+        checksums: what.contains("checked"),
         versions: Versions::Two,
         separate_lanes: Some(*rank == 0),
     };
     let mut service = CopyService::new(endpoint, service_options);
     let refit = service.prepare(&from, &to, &PlanOptions::default()).unwrap();
-    let destination = service.destination(&refit).unwrap();
+    let mut home = Home::new(&service, &refit, what.contains("packed"));
     let mine = shards(&from, *rank);
     let expected = shards(&to, *rank);
-    let refit_all = || -> Result<(), ServiceError> {
+    let mut refit_all = || -> Result<(), ServiceError> {
         for version in 1..=refits {
             let mine = stamped(&mine, version);
-            service.refit(&refit, &bind(&refit, &mine), Target::Destination(&destination))?;
-            assert_eq!(destination.version(), version);
+            home.refit(&service, &refit, &bind(&refit, &mine))?;
+            assert_eq!(home.version(), version);
         }
         Ok(())
     };
     let outcome = refit_all();
-    let state = if is_whole(&destination, &expected) { "whole" } else { "TORN" };
+    let state = if home.is_whole(&expected) { "whole" } else { "TORN" };
     match outcome {
-        Ok(()) => format!("{state} at {}: done", destination.version()),
-        Err(error) => format!("{state} at {}: {error}", destination.version()),
+        Ok(()) => format!("{state} at {}: done", home.version()),
+        Err(error) => format!("{state} at {}: {error}", home.version()),
     }
 }
 
-/// Resident memory of this process in KiB.
-fn resident_kib() -> u64 {
+/// A number of KiB that the kernel keeps of this process.
+fn status_kib(field: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(field)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// The most private memory that planning and refitting 48 MiB has taken beside the tensors themselves.
+fn memory_beside(scenario: &Scenario) -> String {
+    let Scenario { name, rank, size, what, timeout } = scenario;
+    let axes = |tp: usize| format!(r#"[["tp", {tp}]]"#);
+    let (from, to) =
+        (model(6, 1024, Dtype::F32, &axes(*size)), model(6, 1024, Dtype::F32, &axes(size - 1)));
+    let held = |layout: &Layout| -> Vec<(String, Vec<u8>)> {
+        let tensors = layout.tensors().iter();
+        let shard = |tensor: &syncline_reshard::TensorLayout| {
+            let shard = tensor.placement().shard(*rank as u32)?;
+            let bytes = shard.shape.volume() * tensor.dtype().bytes();
+            Some((tensor.name().to_owned(), vec![7; bytes as usize]))
+        };
+        tensors.filter_map(shard).collect()
+    };
+    let (mine, mut received) = (held(&from), held(&to));
+    let group = shm::Options { slot_bytes: 1 << 20, ..options() };
+    let endpoint = shm::join(name, *rank, *size, &group, &Wait::timeout(*timeout)).unwrap();
+    let (before, is_over) = (status_kib("RssAnon"), AtomicBool::new(false));
+    let most = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let mut most = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                most = status_kib("RssAnon").max(most);
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            most
+        });
+        let options = ServiceOptions {
+            timeout: *timeout,
+            checksums: what.contains("checked"),
+            separate_lanes: Some(what.contains("lanes")),
+            ..Default::default()
+        };
+        let mut service = CopyService::new(endpoint, options);
+        let refit = service.prepare(&from, &to, &PlanOptions::default()).unwrap();
+        let destination = service.destination(&refit).unwrap();
+        let mut targets = Targets::new(&refit);
+        for (name, bytes) in &mut received {
+            targets.bind(&refit, name, bytes).unwrap();
+        }
+        for _ in 0..3 {
+            let target = match what.contains("packed") {
+                true => Target::Memory(&mut targets),
+                false => Target::Destination(&destination),
+            };
+            service.refit(&refit, &bind(&refit, &mine), target).unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        watcher.join().unwrap()
+    });
+    let beside_kib = most.saturating_sub(before);
+    if beside_kib <= 10 << 10 { "bounded".to_owned() } else { format!("{beside_kib} KiB beside") }
 }
 
 fn many_refits(scenario: &Scenario) -> String {
@@ -204,10 +320,10 @@ fn many_refits(scenario: &Scenario) -> String {
             assert!(is_whole(&destination, &expected), "refit {version}");
         }
         if version == 100 {
-            resident = resident_kib();
+            resident = status_kib("VmRSS");
         }
     }
-    let grown_kib = resident_kib().saturating_sub(resident);
+    let grown_kib = status_kib("VmRSS").saturating_sub(resident);
     format!("done, {}", if grown_kib < 2_048 { "bounded" } else { "memory has grown" })
 }
 
@@ -217,12 +333,13 @@ fn one_pe_of_another_test() {
     let Ok(text) = std::env::var(SCENARIO) else { return };
     let scenario = Scenario::parse(&text);
     let result = match scenario.what.as_str() {
-        "refit" | "other-plan" => refit_on(&scenario, 3, false),
-        "refit-checked" => refit_on(&scenario, 3, true),
-        "refit-on-and-on" => refit_on(&scenario, 1_000_000, false),
-        "refit-packed-on-and-on" => refit_on(&scenario, 1_000_000, true),
+        what if what.starts_with("refit-on-and-on") => refit_on(&scenario, 1_000_000),
+        what if what.starts_with("refit") || what == "other-plan" => refit_on(&scenario, 3),
         "many" => many_refits(&scenario),
         "conform" => conform(&scenario),
+        what if what.starts_with("memory") => memory_beside(&scenario),
+        "flip-a-byte" => corruption::flip_a_byte(&scenario),
+        what if what.starts_with("corrupt-") => corruption::refit_corrupted(&scenario),
         "join-twice-as-large" => {
             let options = shm::Options { slot_bytes: 8192, ..options() };
             let wait = Wait::timeout(scenario.timeout);
@@ -234,9 +351,9 @@ fn one_pe_of_another_test() {
     println!("RESULT {result}");
 }
 
-const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(60);
 
-fn run_all(scenarios: &[Scenario]) -> Vec<String> {
+pub fn run_all(scenarios: &[Scenario]) -> Vec<String> {
     let mut pes: Vec<Pe> = scenarios.iter().map(Pe::start).collect();
     let results = pes.iter_mut().map(|pe| pe.result(LIMIT)).collect();
     assert!(!is_left_behind(&scenarios[0].name), "the group's file is still there");
@@ -245,7 +362,7 @@ fn run_all(scenarios: &[Scenario]) -> Vec<String> {
 
 #[test]
 fn processes_refit_directly_and_through_slots() {
-    for what in ["refit", "refit-checked"] {
+    for what in ["refit", "refit-packed", "refit-checked", "refit-packed-checked"] {
         let results = run_all(&scenarios(4, what, LIMIT));
         assert_eq!(results, vec!["whole at 3: done"; 4]);
     }
@@ -254,6 +371,13 @@ fn processes_refit_directly_and_through_slots() {
 #[test]
 fn a_thousand_refits_take_no_more_memory_than_a_hundred() {
     assert_eq!(run_all(&scenarios(3, "many", LIMIT)), vec!["done, bounded"; 3]);
+}
+
+#[test]
+fn a_refit_takes_little_memory_beside_slots_and_tensors() {
+    for what in ["memory", "memory-packed", "memory-checked", "memory-packed-checked-lanes"] {
+        assert_eq!(run_all(&scenarios(3, what, LIMIT)), vec!["bounded"; 3], "{what}");
+    }
 }
 
 #[test]
@@ -306,7 +430,8 @@ fn kill_one(scenarios: &[Scenario], victim: usize, delay: Duration) -> Vec<Strin
 
 fn check_kill(rng: &mut Rng, timeout: Duration) {
     let size = rng.below(3) + 2;
-    let what = *rng.pick(&["refit-on-and-on", "refit-packed-on-and-on"]);
+    let ways = ["", "-packed", "-checked", "-packed-checked"];
+    let what = &format!("refit-on-and-on{}", rng.pick(&ways));
     let victim = rng.below(size);
     // The start of a process takes some milliseconds, a refit about one: early kills hit the joining.
     let delay = Duration::from_micros(rng.range(0..120_000));
@@ -331,17 +456,21 @@ fn a_killed_process_fails_the_others_alike_and_tears_nothing() {
 
 #[test]
 fn what_killed_processes_left_behind_is_cleared_by_the_next() {
-    let all = scenarios(2, "refit", LIMIT);
-    let mut lonely = Pe::start(&all[0]);
-    let started = Instant::now();
-    while !is_left_behind(&all[0].name) {
-        assert!(started.elapsed() < LIMIT, "PE 0 has made no file");
-        std::thread::sleep(Duration::from_millis(2));
+    for is_same_group in [true, false] {
+        let all = scenarios(2, "refit", LIMIT);
+        let mut lonely = Pe::start(&all[0]);
+        let started = Instant::now();
+        while !is_left_behind(&all[0].name) {
+            assert!(started.elapsed() < LIMIT, "PE 0 has made no file");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        // Killed while it waits for the other: nobody is left to clear.
+        lonely.0.kill().unwrap();
+        lonely.0.wait().unwrap();
+        let next = if is_same_group { all.clone() } else { scenarios(2, "refit", LIMIT) };
+        assert_eq!(run_all(&next), vec!["whole at 3: done"; 2]);
+        assert!(!is_left_behind(&all[0].name), "same group: {is_same_group}");
     }
-    lonely.0.kill().unwrap();
-    lonely.0.wait().unwrap();
-    assert!(is_left_behind(&all[0].name), "killed while waiting, nobody is left to clear");
-    assert_eq!(run_all(&all), vec!["whole at 3: done"; 2]);
 }
 
 #[test]
@@ -459,7 +588,11 @@ fn a_full_memory_file_system_fails_all_alike_and_leaves_nothing() {
         let pe = |rank: usize| {
             let (fits, from, to) = (&fits, &from, &to);
             scope.spawn(move || {
-                let endpoint = shm::join("fits", rank, 3, fits, &Wait::timeout(LIMIT)).unwrap();
+                // Whoever joined last may have failed the group before the others hear that it is complete.
+                let endpoint = match shm::join("fits", rank, 3, fits, &Wait::timeout(LIMIT)) {
+                    Ok(endpoint) => endpoint,
+                    Err(error) => return error.to_string(),
+                };
                 let options = ServiceOptions { timeout: LIMIT, ..Default::default() };
                 let mut service = CopyService::new(endpoint, options);
                 let refit = service.prepare(from, to, &PlanOptions::default()).unwrap();

@@ -10,6 +10,7 @@ use syncline_testing::for_seeds;
 
 use crate::arrays::{checked_plan, filled, moved_in_batches};
 use crate::meshes::any_pair;
+use crate::pipelines::model;
 
 /// Checks everything that must hold of any schedule of a whole plan.
 pub fn check(plan: &TransferPlan, schedule: &Schedule) {
@@ -156,9 +157,27 @@ fn slots_must_be_aligned() {
     let (from, to) = one_tensor(&[8]);
     let plan = checked_plan(&from, &to);
     for slot_bytes in [0, 63, 65, 100] {
-        let refused = Schedule::new(&plan, slot_bytes).unwrap_err();
-        assert_eq!(refused, ReshardError::BadSlot { slot_bytes });
+        for make in [Schedule::new, Schedule::with_checksums] {
+            let refused = make(&plan, slot_bytes).unwrap_err();
+            assert_eq!(refused, ReshardError::BadSlot { slot_bytes });
+        }
     }
+}
+
+#[test]
+fn with_checksums_every_slot_has_room_for_them() {
+    for_seeds("with_checksums_every_slot_has_room_for_them", 40, |rng| {
+        let (from, to) = any_pair(rng);
+        let plan = checked_plan(&from, &to);
+        let slot_bytes = 64 * rng.range(1..20);
+        let schedule = Schedule::with_checksums(&plan, slot_bytes).unwrap();
+        check(&plan, &schedule);
+        for batch in schedule.batches() {
+            // The first segment's travels beside the slot.
+            let sums_bytes = 4 * (batch.segments.len() as u64 - 1);
+            assert!(batch.bytes + sums_bytes <= slot_bytes, "{batch:?}");
+        }
+    });
 }
 
 #[test]
@@ -172,6 +191,19 @@ fn random_schedules_deliver_everything() {
         let after = moved_in_batches(&plan, &schedule, &before, &to);
         assert_eq!(after, filled(&to, str::to_owned));
     });
+}
+
+#[test]
+fn every_number_of_pes_becomes_every_other() {
+    let layout = |tp: usize| model(2, 29, Dtype::BF16, &format!(r#"[["tp", {tp}]]"#));
+    for (from, to) in (1..=8).flat_map(|from| (1..=8).map(move |to| (from, to))) {
+        let (before, after) = (layout(from), layout(to));
+        let plan = checked_plan(&before, &after);
+        let schedule = Schedule::new(&plan, 512).unwrap();
+        check(&plan, &schedule);
+        let moved = moved_in_batches(&plan, &schedule, &filled(&before, str::to_owned), &after);
+        assert_eq!(moved, filled(&after, str::to_owned), "{from} to {to}");
+    }
 }
 
 #[test]

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use syncline_deps::Dtype;
-use syncline_reshard::transport::{Endpoint, Failure, Ticket, Transport, Wait, conformance, local};
+use syncline_reshard::transport::{Failure, Ticket, Transport, Wait, conformance, local};
 use syncline_reshard::{
-    CopyService, DestinationError, Layout, PlanOptions, ServiceError, ServiceOptions, Sources,
-    Target, Targets, Versions,
+    CopyService, Layout, PlanOptions, ServiceError, ServiceOptions, Sources, Target, Targets,
 };
 use syncline_testing::for_seeds;
 
-use crate::groups::{Copying, PATIENCE, agreed, bind, on_endpoints, on_threads, shards};
+use crate::groups::{Meddled, PATIENCE, agreed, on_endpoints, on_threads};
+use crate::models::{bind, shards};
 use crate::pipelines::model;
 
 const SMALL: local::Options = local::Options { depth: 2, slot_bytes: 256 };
@@ -360,39 +360,6 @@ fn a_reader_keeps_its_version_while_refits_go_on() {
     );
 }
 
-/// Changes one byte of what PE 1 sends.
-fn disturb(endpoint: &Endpoint, slot: &mut [u8]) {
-    if endpoint.rank() == 1 {
-        slot[slot.len() / 2] ^= 1;
-    }
-}
-
-#[test]
-fn a_corrupt_segment_fails_all_and_leaves_destinations_as_documented() {
-    for versions in [Versions::One, Versions::Two] {
-        let error = agreed(on_endpoints(local::group(2, &SMALL).unwrap(), |endpoint| {
-            let noise = Copying { inner: endpoint, on_send: disturb };
-            let options = ServiceOptions { checksums: true, versions, ..options() };
-            let mut service = CopyService::new(noise, options);
-            let refit = service.prepare(&tp(2), &tp(1), &PlanOptions::default())?;
-            let mine = shards(&tp(2), service.rank());
-            let destination = service.destination(&refit)?;
-            let result =
-                service.refit(&refit, &bind(&refit, &mine), Target::Destination(&destination));
-            match (versions, destination.read()) {
-                (Versions::One, Err(DestinationError::Torn { version: 0 })) => {}
-                (Versions::Two, Ok(reading)) => {
-                    let old = |(name, _)| reading.tensor(name).unwrap().iter().all(|&b| b == 0);
-                    assert!(reading.version() == 0 && refit.targets().iter().all(old));
-                }
-                (_, other) => panic!("{other:?}"),
-            }
-            result
-        }));
-        assert!(error.contains("is corrupt"), "{error}");
-    }
-}
-
 #[test]
 fn a_destination_too_large_for_memory_fails_all() {
     let huge = |rank: u32| {
@@ -427,7 +394,7 @@ fn the_transport_between_threads_conforms_also_where_it_copies() {
                 conformance::check(&endpoint, PATIENCE).unwrap();
             });
             on_endpoints(local::group(size, &group).unwrap(), |endpoint| {
-                let copying = Copying { inner: endpoint, on_send: |_, _| () };
+                let copying = Meddled::copying(endpoint);
                 conformance::check(&copying, PATIENCE).unwrap();
             });
         }

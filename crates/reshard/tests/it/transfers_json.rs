@@ -32,14 +32,34 @@ fn shard_of(layout: &Layout, tensor: &str, rank: u32) -> (u32, Dims) {
     (index as u32, layout.tensors()[index].placement().shard(rank).unwrap().shape)
 }
 
+/// A batch: its number, and the place, the bytes and the segment of every box in it.
+type Packing = (u64, Vec<(u64, u64, u64)>);
+
+/// Boxes lie in the slot one behind the other, segments each at an aligned place.
+fn check_packing((_, mut boxes): Packing, slot_bytes: u64) {
+    boxes.sort();
+    let (mut end, mut segments) = (0u64, 0);
+    for (offset, bytes, segment) in boxes {
+        if segment == segments {
+            end = end.next_multiple_of(64);
+            segments += 1;
+        }
+        assert_eq!((offset, segment + 1), (end, segments));
+        end += bytes;
+    }
+    assert!(end <= slot_bytes);
+}
+
 #[test]
 fn the_ops_written_make_the_destination() {
     for_seeds("the_ops_written_make_the_destination", 60, |rng| {
         let (from, to) = any_pair(rng);
-        let plan = written(&from, &to, 64 * rng.range(1..9));
+        let slot_bytes = 64 * rng.range(1..9);
+        let plan = written(&from, &to, slot_bytes);
         let (before, mut after) = (filled(&from, str::to_owned), unwritten(&to));
         let (mut total, mut moved) = (0, 0);
         let mut peers: HashMap<(bool, u64, u64), u64> = HashMap::new();
+        let mut slots: HashMap<(u64, u64), Packing> = HashMap::new();
         for (id, op) in plan["ops"].as_array().unwrap().iter().enumerate() {
             assert_eq!(op["id"].as_u64(), Some(id as u64));
             let number = |field: &str| op[field].as_u64().unwrap();
@@ -59,7 +79,8 @@ fn the_ops_written_make_the_destination() {
                 *to = before[&(source, src as u32)][read as usize];
             }
             if src == dst {
-                assert!(op["round"].is_null());
+                let packing = ["round", "batch", "segment", "slot_offset"];
+                assert!(packing.iter().all(|field| op[field].is_null()));
                 continue;
             }
             moved += number("bytes");
@@ -67,7 +88,11 @@ fn the_ops_written_make_the_destination() {
             assert!(round < plan["rounds"].as_u64().unwrap());
             assert_eq!(*peers.entry((true, src, round)).or_insert(dst), dst);
             assert_eq!(*peers.entry((false, dst, round)).or_insert(src), src);
+            let slot = slots.entry((src, round)).or_insert((number("batch"), Vec::new()));
+            assert_eq!(slot.0, number("batch"));
+            slot.1.push((number("slot_offset"), number("bytes"), number("segment")));
         }
+        slots.into_values().for_each(|slot| check_packing(slot, slot_bytes));
         assert_eq!(after, filled(&to, str::to_owned));
         assert_eq!(plan["bytes_total"].as_u64(), Some(total));
         assert_eq!(plan["bytes_moved"].as_u64(), Some(moved));

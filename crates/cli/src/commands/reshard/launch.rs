@@ -78,9 +78,12 @@ pub(super) fn processes(
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Process::start(rank, command, &sender)
     };
-    let started = (0..pes).map(start).collect::<Result<Vec<_>, _>>()?;
+    let started = (0..pes).map(start).collect::<Result<Vec<_>, _>>();
     drop(sender);
-    Group { started, events, limit }.run(&mut hear)
+    let said = started.and_then(|started| Group { started, events, limit }.run(&mut hear));
+    // All have ended by now; if that was before the group was complete, its file is still there.
+    shm::sweep(&shm::Options::default().directory);
+    said
 }
 
 /// What is heard of a PE.

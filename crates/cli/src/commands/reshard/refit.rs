@@ -42,7 +42,7 @@ pub(crate) struct RefitArgs {
     /// Slots of each PE.
     #[arg(long, value_name = "N", default_value_t = 2)]
     depth: usize,
-    /// Send everything through slots, each with a checksum.
+    /// Give every segment a checksum, and verify it where it arrives.
     #[arg(long)]
     checksums: bool,
     /// Seconds after which a PE gives up.

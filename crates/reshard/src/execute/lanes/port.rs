@@ -4,13 +4,16 @@
 //! the port has slots of its own, which a message is copied out of as it is sent and into as it comes.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use syncline_device::{Buffer, DeviceError};
 
+use super::super::pipeline::Run;
+use super::super::program::{Message, Program, Segment};
+use super::super::{Shards, verify};
 use super::PipelineLanes;
 use super::boxes::Memory;
-use super::foreign::foreign;
+use super::foreign::{Keep, foreign};
 use crate::transport::{Arrival, Failure, Header, Phase, Slots, Transport, Wait};
 
 /// One PE's side of the transport during one refit.
@@ -20,7 +23,8 @@ pub(super) struct Port {
     transport: &'static dyn Transport,
     slots: Option<&'static dyn Slots>,
     wait: Wait<'static>,
-    checksums: bool,
+    program: Arc<Program>,
+    targets: Arc<Shards>,
     /// Where the transport has none that can be filled in place: slots to send from, then slots to receive into.
     own: Vec<Buffer>,
     /// Buffers over the transport's slots, by PE and slot.
@@ -32,32 +36,37 @@ pub(super) struct Port {
 /// What a receiver expects next.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expected {
+    /// Position among the messages that this PE receives.
+    pub at: usize,
     pub peer: usize,
     /// Counts the messages of this peer in this refit.
     pub number: u64,
-    pub bytes: usize,
-    pub tag: u64,
     /// Which slot of the port it comes to, where it is copied.
     pub own_slot: usize,
 }
+
+/// Where the boxes of a message lie in its receiver's memory, of a message that has nothing but their checksums.
+pub(super) struct Placed {
+    pub starts: Vec<*const u8>,
+    /// Keeps that memory mapped.
+    pub _keep: Keep,
+}
+
+// SAFETY: addresses that are read by the one lane that is given them, while the refit keeps them valid.
+unsafe impl Send for Placed {}
 
 impl Port {
     /// A port for one refit.
     ///
     /// # Safety
-    /// The caller keeps the transport and what `wait` refers to until every lane that was given functions of the port has
+    /// The caller keeps the transport and what the run's wait refers to until every lane that was given functions of the port has
     /// ended them.
-    pub unsafe fn new(
-        transport: &dyn Transport,
-        wait: Wait<'_>,
-        checksums: bool,
-        lanes: &PipelineLanes,
-    ) -> Self {
+    pub unsafe fn new(run: &Run<'_>, lanes: &PipelineLanes) -> Self {
         // SAFETY: only the lifetimes change, and the caller promises that nothing outlives them.
         let (transport, wait) = unsafe {
             (
-                std::mem::transmute::<&dyn Transport, &'static dyn Transport>(transport),
-                std::mem::transmute::<Wait<'_>, Wait<'static>>(wait),
+                std::mem::transmute::<&dyn Transport, &'static dyn Transport>(run.transport),
+                std::mem::transmute::<Wait<'_>, Wait<'static>>(run.control.wait),
             )
         };
         let shape = transport.shape();
@@ -68,7 +77,8 @@ impl Port {
             transport,
             slots,
             wait,
-            checksums,
+            program: run.program.clone(),
+            targets: run.targets.clone(),
             own: (0..own).map(|_| lanes.staging(shape.slot_bytes)).collect(),
             places: Mutex::default(),
             released: (0..shape.size).map(released).collect(),
@@ -120,19 +130,26 @@ impl Port {
         self.transport.park(seen, &wait).map_err(failed)
     }
 
-    /// Sends what was packed into slot `slot`.
+    /// Sends message `at` from slot `slot`: what was packed into it, or the sums of what was placed.
     pub fn publish(
         &self,
+        at: usize,
         slot: usize,
-        peer: usize,
-        bytes: usize,
-        tag: u64,
+        placed: Option<&Placed>,
     ) -> Result<(), DeviceError> {
+        let message = &self.program.sends[at];
+        let (peer, bytes) = (message.peer as usize, message.slot_bytes(placed.is_some()));
         let start = self.start(&self.send_slot(slot)?);
-        // SAFETY: the slot has room for every message, and what was packed into it is complete: the function that
-        // calls this waited for it.
-        let packed = unsafe { std::slice::from_raw_parts(start, bytes) };
-        let header = Header { tag, checksum: self.checksum(packed) };
+        // SAFETY: the slot has room for every message, is this PE's until it is sent, and what was packed into it is
+        // complete: the function that calls this waited for it.
+        let packed = unsafe { std::slice::from_raw_parts_mut(start, bytes) };
+        let header = match placed {
+            None => message.seal_packed(packed),
+            Some(placed) => {
+                let sum = |segment| self.placed_sum(message, segment, placed);
+                message.seal(packed, &message.segments.iter().map(sum).collect::<Vec<_>>())
+            }
+        };
         match self.slots {
             Some(slots) => slots.publish(slot, peer, bytes, header),
             None => {
@@ -146,13 +163,24 @@ impl Port {
         Ok(())
     }
 
+    /// The sum of a segment that lies in its receiver's memory.
+    fn placed_sum(&self, message: &Message, segment: &Segment, placed: &Placed) -> u32 {
+        // SAFETY: who sends has waited until the boxes were written, who receives has the message that says so, and
+        // nobody writes them after that.
+        unsafe { verify::in_place(&self.program, message, segment, |at| placed.starts[at]) }
+    }
+
     /// Waits for a message, verifies it, and says in which slot of its sender it is.
-    pub fn receive(&self, expected: &Expected) -> Result<usize, DeviceError> {
+    pub fn receive(
+        &self,
+        expected: &Expected,
+        placed: Option<&Placed>,
+    ) -> Result<usize, DeviceError> {
         let peer = expected.peer;
         let Some(slots) = self.slots else {
             let target = self.start(&self.arrived_slot(expected, 0)?);
             let take = &mut |header: Header, message: &[u8]| {
-                self.check(expected, header, message)?;
+                self.check(expected, placed, header, message)?;
                 // SAFETY: the port's slot has room for every message, and is free: the unpacking of the message before
                 // has ended before this was submitted.
                 unsafe {
@@ -173,7 +201,7 @@ impl Port {
                 // SAFETY: the transport checked that the message fits its slot, which its sender does not write
                 // until it is released.
                 let message = unsafe { std::slice::from_raw_parts(start, bytes) };
-                let checked = self.check(expected, header, message);
+                let checked = self.check(expected, placed, header, message);
                 checked.map_err(|failure| failed(self.transport.fail(failure)))?;
                 return Ok(slot);
             }
@@ -195,27 +223,19 @@ impl Port {
         }
     }
 
-    fn checksum(&self, bytes: &[u8]) -> u32 {
-        if self.checksums { crc32fast::hash(bytes) } else { 0 }
-    }
-
-    fn check(&self, expected: &Expected, header: Header, message: &[u8]) -> Result<(), Failure> {
-        let (sender, receiver) = (expected.peer, self.transport.rank());
-        if message.len() != expected.bytes || header.tag != expected.tag {
-            return Err(Failure::SizeMismatch {
-                sender,
-                receiver,
-                tag: header.tag,
-                sent_bytes: message.len() as u64,
-                expected_bytes: expected.bytes as u64,
-            });
-        }
-        let got = self.checksum(message);
-        if got != header.checksum {
-            let (tag, expected) = (header.tag, header.checksum);
-            return Err(Failure::Corrupt { sender, receiver, tag, expected, got });
-        }
-        Ok(())
+    fn check(
+        &self,
+        expected: &Expected,
+        placed: Option<&Placed>,
+        header: Header,
+        slot: &[u8],
+    ) -> Result<(), Failure> {
+        let (message, receiver) = (&self.program.receives[expected.at], self.transport.rank());
+        let (is_placed, came) = (placed.is_some(), (header, slot));
+        message.verify(&self.targets, receiver, is_placed, came, |segment| match placed {
+            None => verify::in_slot(segment, slot),
+            Some(placed) => self.placed_sum(message, segment, placed),
+        })
     }
 }
 

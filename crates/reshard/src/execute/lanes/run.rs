@@ -17,10 +17,10 @@ use syncline_device::{
 use super::super::bindings::Held;
 use super::super::destination::PeerDestination;
 use super::super::pipeline::Run;
-use super::super::program::{Message, Move};
+use super::super::program::{Message, Move, Program};
 use super::PipelineLanes;
 use super::boxes::{BoxMove, Memory, Moves, Side};
-use super::port::{Expected, Port};
+use super::port::{Expected, Placed, Port};
 use crate::copy::Store;
 use crate::transport::{Failure, Transport};
 
@@ -42,12 +42,12 @@ pub(crate) struct LaneRun<'a> {
 struct Pending {
     /// Slots that packing waits for: which message, and when its slot is free.
     free: VecDeque<(usize, Point)>,
-    /// Messages to be sent: when, and their bytes.
-    sent: VecDeque<(Point, u64)>,
+    /// Messages to be sent: when, and which.
+    sent: VecDeque<(Point, usize)>,
     /// Messages expected: when they are there, and in which slot of their sender.
-    ready: VecDeque<(usize, Expected, Point, Arc<OnceLock<usize>>)>,
-    /// Messages being unpacked: until when, and their bytes.
-    unpacked: VecDeque<(Point, u64)>,
+    ready: VecDeque<(Expected, Point, Arc<OnceLock<usize>>)>,
+    /// Messages being unpacked: until when, and which.
+    unpacked: VecDeque<(Point, usize)>,
     /// Copies: until when, and their bytes, those placed with peers and those kept.
     copied: VecDeque<(Vec<Point>, u64, u64)>,
 }
@@ -66,9 +66,8 @@ impl<'a> LaneRun<'a> {
     pub fn run(run: &'a Run<'a>, lanes: &'a PipelineLanes) -> Result<(), Failure> {
         let offered = run.offered_lanes();
         let mut drain = Drain { transport: run.transport, lanes, offered, is_done: false };
-        let checksums = run.has_checksums();
         // SAFETY: `drain` waits for every lane before this function returns or unwinds.
-        let port = unsafe { Port::new(run.transport, run.control.wait, checksums, lanes) };
+        let port = unsafe { Port::new(run, lanes) };
         let this = Self { run, lanes, port: Arc::new(port) };
         let result = this.drive().map_err(|error| this.failure(error));
         drain.is_done = result.is_ok();
@@ -93,7 +92,7 @@ impl<'a> LaneRun<'a> {
     fn drive(&self) -> Result<(), Stopped> {
         let sends = self.run.sends();
         let receives = self.run.receives();
-        let numbers = numbers(&receives);
+        let numbers = numbers(&self.run.program.receives, &receives);
         let mut moves = self.run.moves().peekable();
         let depth = self.run.transport.shape().depth;
         let (mut pending, mut counts) = (Pending::default(), Counts::default());
@@ -105,22 +104,23 @@ impl<'a> LaneRun<'a> {
             }
             let in_work = counts.unpacked - pending.unpacked.len();
             while counts.messages_asked < receives.len().min(in_work + depth) {
-                let at = counts.messages_asked;
-                pending.ready.push_back(self.ask_message(at, receives[at], numbers[at])?);
+                let asked = counts.messages_asked;
+                let (at, own_slot) = (receives[asked], asked % depth);
+                pending.ready.push_back(self.ask_message(at, numbers[asked], own_slot)?);
                 counts.messages_asked += 1;
             }
-            if let Some((at, free)) = pop_reached(&mut pending.free, |(_, point)| point)? {
-                let sent = self.pack(sends[at], at % depth, free)?;
-                pending.sent.push_back((sent, sends[at].bytes as u64));
+            if let Some((asked, free)) = pop_reached(&mut pending.free, |(_, point)| point)? {
+                let at = sends[asked];
+                pending.sent.push_back((self.pack(at, asked % depth, free)?, at));
                 counts.packed += 1;
                 continue;
             }
-            if let Some((at, expected, ready, slot)) =
-                pop_reached(&mut pending.ready, |(_, _, point, _)| point)?
+            if let Some((expected, ready, slot)) =
+                pop_reached(&mut pending.ready, |(_, point, _)| point)?
             {
                 let slot = *slot.get().expect("stored before its point was reached");
-                let unpacked = self.unpack(receives[at], &expected, slot, ready)?;
-                pending.unpacked.push_back((unpacked, receives[at].bytes as u64));
+                let unpacked = self.unpack(&expected, slot, ready)?;
+                pending.unpacked.push_back((unpacked, expected.at));
                 counts.unpacked += 1;
                 continue;
             }
@@ -153,11 +153,12 @@ impl<'a> LaneRun<'a> {
 
     /// Reports everything that has ended.
     fn take_done(&self, pending: &mut Pending) -> Result<(), Stopped> {
-        while let Some((_, bytes)) = pop_reached(&mut pending.sent, |(point, _)| point)? {
-            self.run.report_sent(bytes);
+        let Program { sends, receives, .. } = &**self.run.program;
+        while let Some((_, at)) = pop_reached(&mut pending.sent, |(point, _)| point)? {
+            self.run.report_sent(&sends[at]);
         }
-        while let Some((_, bytes)) = pop_reached(&mut pending.unpacked, |(point, _)| point)? {
-            self.run.report_received(bytes);
+        while let Some((_, at)) = pop_reached(&mut pending.unpacked, |(point, _)| point)? {
+            self.run.report_received(&receives[at]);
         }
         // A batch of nothing has no points, and has ended.
         while let Some((points, _, _)) = pending.copied.front() {
@@ -174,21 +175,44 @@ impl<'a> LaneRun<'a> {
         Ok(())
     }
 
-    /// The point at which the slot for message `at` is free.
-    fn ask_slot(&self, sends: &[&Message], at: usize) -> Result<(usize, Point), Stopped> {
+    /// The point at which the slot for the message that is sent as number `at` is free.
+    fn ask_slot(&self, sends: &[usize], at: usize) -> Result<(usize, Point), Stopped> {
         let depth = self.run.transport.shape().depth;
         // Whoever got the last message out of this slot has to give it back.
-        let peer = sends[at.saturating_sub(depth)].peer as usize;
+        let last = &self.run.program.sends[sends[at.saturating_sub(depth)]];
+        let peer = last.peer as usize;
         let port = self.port.clone();
         let wait = move || port.wait_free(at % depth, peer);
         Ok((at, submit_host(&self.lanes.send, "slot free", wait)?))
     }
 
-    /// Packs a message into slot `slot`, and returns the point at which it is sent.
-    fn pack(&self, message: &Message, slot: usize, free: Point) -> Result<Point, Stopped> {
-        let memory = self.port.send_slot(slot)?;
-        // The receiver reads the slot next: through the caches.
+    /// Packs message `at` into slot `slot`, or puts it where it belongs, and returns the point at which it is sent.
+    fn pack(&self, at: usize, slot: usize, free: Point) -> Result<Point, Stopped> {
+        let message = &self.run.program.sends[at];
+        // The receiver reads the slot next, the send lane what was placed: through the caches.
         let mut moves = Moves::new(self.lanes, LaneKind::Pack, Store::Cached);
+        let placed = match self.run.peer(message.peer) {
+            None => {
+                self.pack_pieces(message, slot, &mut moves)?;
+                None
+            }
+            Some(_) => Some(self.place_pieces(message, &mut moves)?),
+        };
+        let port = self.port.clone();
+        let publish = HostFunction::new("send", move || port.publish(at, slot, placed.as_ref()));
+        // SAFETY: `run` drains all lanes before it returns; the slot is this PE's until it is sent, the sources are
+        // borrowed for the whole run, and what peers announced stays theirs until all have finished.
+        let points = unsafe { moves.submit(&[free], Some((&self.lanes.send, publish)))? };
+        Ok(points.into_iter().next().expect("the point of the function that sends"))
+    }
+
+    fn pack_pieces(
+        &self,
+        message: &Message,
+        slot: usize,
+        moves: &mut Moves<'_>,
+    ) -> Result<(), Stopped> {
+        let memory = self.port.send_slot(slot)?;
         for piece in &message.pieces {
             let shape = self.run.program.shape(piece.shape);
             moves.add(BoxMove {
@@ -202,62 +226,77 @@ impl<'a> LaneRun<'a> {
                 scales: self.scales(piece.tensor, LaneKind::Pack)?,
             })?;
         }
-        let (port, peer, bytes, tag) =
-            (self.port.clone(), message.peer as usize, message.bytes, message.tag);
-        let publish = HostFunction::new("send", move || port.publish(slot, peer, bytes, tag));
-        // SAFETY: `run` drains all lanes before it returns; the slot is this PE's until it is sent, and the sources are
-        // borrowed for the whole run.
-        let points = unsafe { moves.submit(&[free], Some((&self.lanes.send, publish)))? };
-        Ok(points.into_iter().next().expect("the point of the function that sends"))
+        Ok(())
+    }
+
+    /// Puts the boxes of a message into the window of its receiver; says where, for their sums.
+    fn place_pieces(&self, message: &Message, moves: &mut Moves<'_>) -> Result<Placed, Stopped> {
+        let Some(PeerDestination::Window(window)) = self.run.peer(message.peer) else {
+            unreachable!("with checksums, memory of devices is not announced")
+        };
+        let (keep, mut starts) = (window.keep(), Vec::with_capacity(message.moves.len()));
+        for each in &message.moves {
+            let shape = self.run.program.shape(each.shape);
+            let address = self.run.peer_address(window, each).map_err(Stopped::Failed)?;
+            starts.push(address.cast_const());
+            moves.add(BoxMove {
+                copy: shape.copy.clone(),
+                recode: shape.recode,
+                source: Side {
+                    memory: self.source(each.source, LaneKind::Pack)?,
+                    offset: each.source_offset,
+                },
+                target: Side { memory: Memory::host(address, Some(keep.clone())), offset: 0 },
+                scales: self.scales(each.source, LaneKind::Pack)?,
+            })?;
+        }
+        Ok(Placed { starts, _keep: Some(keep) })
     }
 
     /// The point at which message `at` has come and was verified, and where it will say in which slot it is.
     fn ask_message(
         &self,
         at: usize,
-        message: &Message,
         number: u64,
-    ) -> Result<(usize, Expected, Point, Arc<OnceLock<usize>>), Stopped> {
-        let expected = Expected {
-            peer: message.peer as usize,
-            number,
-            bytes: message.bytes,
-            tag: message.tag,
-            own_slot: at % self.run.transport.shape().depth,
-        };
+        own_slot: usize,
+    ) -> Result<(Expected, Point, Arc<OnceLock<usize>>), Stopped> {
+        let message = &self.run.program.receives[at];
+        let expected = Expected { at, peer: message.peer as usize, number, own_slot };
+        let placed = self.run.is_placed_by(message.peer).then(|| {
+            // SAFETY: what peers write themselves is a destination in memory of the process.
+            let start = |piece| unsafe { self.run.piece_start(message, piece) };
+            Placed { starts: (0..message.pieces.len()).map(start).collect(), _keep: None }
+        });
         let slot = Arc::new(OnceLock::new());
         let (port, found) = (self.port.clone(), slot.clone());
         let receive = move || {
-            let _ = found.set(port.receive(&expected)?);
+            let _ = found.set(port.receive(&expected, placed.as_ref())?);
             Ok(())
         };
         let ready = submit_host(&self.lanes.receive, "data ready", receive)?;
-        Ok((at, expected, ready, slot))
+        Ok((expected, ready, slot))
     }
 
     /// Unpacks a message, and returns the point at which its slot is given back.
-    fn unpack(
-        &self,
-        message: &Message,
-        expected: &Expected,
-        slot: usize,
-        ready: Point,
-    ) -> Result<Point, Stopped> {
-        let memory = self.port.arrived_slot(expected, slot)?;
+    fn unpack(&self, expected: &Expected, slot: usize, ready: Point) -> Result<Point, Stopped> {
+        let message = &self.run.program.receives[expected.at];
         let kind = LaneKind::Unpack;
         let mut moves = Moves::new(self.lanes, kind, self.run.store);
-        for piece in &message.pieces {
-            let shape = self.run.program.shape(piece.shape);
-            moves.add(BoxMove {
-                copy: shape.copy.clone(),
-                recode: shape.recode,
-                source: Side { memory: memory.clone(), offset: piece.slot_offset },
-                target: Side {
-                    memory: self.target(piece.tensor, kind)?,
-                    offset: piece.tensor_offset,
-                },
-                scales: None,
-            })?;
+        if !self.run.is_placed_by(message.peer) {
+            let memory = self.port.arrived_slot(expected, slot)?;
+            for piece in &message.pieces {
+                let shape = self.run.program.shape(piece.shape);
+                moves.add(BoxMove {
+                    copy: shape.copy.clone(),
+                    recode: shape.recode,
+                    source: Side { memory: memory.clone(), offset: piece.slot_offset },
+                    target: Side {
+                        memory: self.target(piece.tensor, kind)?,
+                        offset: piece.tensor_offset,
+                    },
+                    scales: None,
+                })?;
+            }
         }
         let (port, peer) = (self.port.clone(), expected.peer);
         let release = HostFunction::new("release", move || {
@@ -312,7 +351,7 @@ impl<'a> LaneRun<'a> {
     }
 
     fn source(&self, tensor: u32, kind: LaneKind) -> Result<Memory, Stopped> {
-        let held = self.run.sources.held(tensor).expect("checked to be bound");
+        let held = self.run.sources.bound.held(tensor).expect("checked to be bound");
         Ok(Memory::tensor(self.lanes, kind, held)?)
     }
 
@@ -356,7 +395,7 @@ impl Pending {
     fn fronts(&self) -> Vec<Point> {
         let free = self.free.front().map(|(_, point)| point);
         let sent = self.sent.front().map(|(point, _)| point);
-        let ready = self.ready.front().map(|(_, _, point, _)| point);
+        let ready = self.ready.front().map(|(_, point, _)| point);
         let unpacked = self.unpacked.front().map(|(point, _)| point);
         // Of a batch on several lanes one that is not reached yet: the others are looked at then.
         let copied = self.copied.front().and_then(|(points, _, _)| {
@@ -386,15 +425,15 @@ impl From<DeviceError> for Stopped {
     }
 }
 
-/// The number of each message among those of its sender.
-fn numbers(receives: &[&Message]) -> Vec<u64> {
+/// The number of each message in `which` among those of its sender.
+fn numbers(messages: &[Message], which: &[usize]) -> Vec<u64> {
     let mut next = std::collections::HashMap::new();
-    let number = |message: &&Message| {
-        let next: &mut u64 = next.entry(message.peer).or_default();
+    let number = |&at: &usize| {
+        let next: &mut u64 = next.entry(messages[at].peer).or_default();
         *next += 1;
         *next - 1
     };
-    receives.iter().map(number).collect()
+    which.iter().map(number).collect()
 }
 
 /// The first item, if its point is reached.

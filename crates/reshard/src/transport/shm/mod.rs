@@ -16,7 +16,7 @@
 mod alive;
 mod segment;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -110,7 +110,7 @@ pub enum JoinError {
 
 /// Joins the group `name` as PE `rank` of `size`, and returns when all PEs have joined.
 ///
-/// Whoever comes first makes the group; what a group whose processes were all killed has left behind
+/// Whoever comes first makes the group; what groups whose processes were all killed have left behind
 /// is cleared away.
 pub fn join(
     name: &str,
@@ -146,6 +146,13 @@ pub fn join(
     let endpoint = Endpoint::new(rank, board, Box::new(backing));
     endpoint.join(wait)?;
     Ok(endpoint)
+}
+
+/// Removes what groups whose processes were all killed before they were complete have left in `directory`.
+///
+/// Whoever makes a group does this too; for a launcher, which knows when all of its processes have ended.
+pub fn sweep(directory: &Path) {
+    segment::sweep(directory);
 }
 
 /// Fails a group that this PE cannot be part of.

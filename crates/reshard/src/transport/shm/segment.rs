@@ -16,6 +16,9 @@ use super::super::region::{PAGE, Region, pages};
 use super::super::{Phase, Wait, Window, WindowId};
 use super::{JoinError, Options};
 
+/// What the names of all groups' files start with.
+const PREFIX: &str = "syncline-";
+
 const PERMISSIONS: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// A group's file, mapped.
@@ -42,7 +45,7 @@ impl Segment {
         if name.is_empty() || name.len() > 200 || !name.bytes().all(is_plain) {
             return Err(JoinError::Name(name.to_owned()));
         }
-        let path = options.directory.join(format!("syncline-{name}"));
+        let path = options.directory.join(format!("{PREFIX}{name}"));
         loop {
             let opened = match Self::open_existing(&path)? {
                 Some(segment) => Some(segment),
@@ -67,6 +70,7 @@ impl Segment {
     /// `None` if the name is taken by now.
     fn create(path: &Path, options: &Options, layout: Layout) -> Result<Option<Self>, JoinError> {
         let directory = &options.directory;
+        sweep(directory);
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = File::from(
             fs::open(directory, flags, PERMISSIONS).map_err(system("make a file in", directory))?,
@@ -111,9 +115,7 @@ impl Segment {
         if status.st_mode & 0o777 != 0o600 {
             return Err(foreign("its permissions are not 0600"));
         }
-        if fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            // No process has it: everyone who had was killed before the group was complete.
-            remove_if_same(&file, path);
+        if remove_if_left(&file, path) {
             return Ok(None);
         }
         match fs::flock(&file, FlockOperation::NonBlockingLockShared) {
@@ -196,6 +198,39 @@ fn is_same(file: &File, path: &Path) -> bool {
     match (fs::fstat(file), fs::lstat(path)) {
         (Ok(ours), Ok(named)) => (ours.st_dev, ours.st_ino) == (named.st_dev, named.st_ino),
         _ => false,
+    }
+}
+
+/// Removes the name of a file that no process has: everyone who had was killed before the group was complete.
+fn remove_if_left(file: &File, path: &Path) -> bool {
+    let is_left = fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
+    if is_left {
+        remove_if_same(file, path);
+    }
+    is_left
+}
+
+/// Removes what groups of this user have left in `directory`.
+///
+/// A file has its name only while it is locked, so that one which can be locked exclusively belongs to nobody. Whoever opens it at
+/// this moment finds it taken and tries again.
+pub(super) fn sweep(directory: &Path) {
+    let Ok(entries) = directory.read_dir() else { return };
+    let is_ours = |entry: &std::fs::DirEntry| {
+        entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes())
+    };
+    for entry in entries.filter_map(Result::ok).filter(is_ours) {
+        let path = entry.path();
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let Ok(file) = fs::open(&path, flags, Mode::empty()).map(File::from) else { continue };
+        let is_group = |status: &fs::Stat| {
+            status.st_uid == rustix::process::geteuid().as_raw()
+                && fs::FileType::from_raw_mode(status.st_mode) == fs::FileType::RegularFile
+                && status.st_mode & 0o777 == PERMISSIONS.as_raw_mode()
+        };
+        if fs::fstat(&file).is_ok_and(|status| is_group(&status)) {
+            remove_if_left(&file, &path);
+        }
     }
 }
 
