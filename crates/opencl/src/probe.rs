@@ -11,7 +11,7 @@ use syncline_device::{Backend, Device, DeviceError, DeviceInfo, DeviceSpec};
 
 use crate::context::Context;
 use crate::describe::Traits;
-use crate::device::{OpenClDevice, describe};
+use crate::device::{self, describe};
 use crate::disk::Disk;
 
 /// How OpenCL devices are set up.
@@ -232,6 +232,6 @@ impl BackendProbe for Probe {
         let part = index - whole.first;
         let context = self.context(whole)?;
         let info = whole.info(part, &self.options);
-        OpenClDevice::open(&context, part as usize, info)
+        device::open(&context, part as usize, info)
     }
 }

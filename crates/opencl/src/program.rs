@@ -30,7 +30,7 @@ pub(crate) struct Programs {
 /// A function that can be launched.
 pub(crate) struct Entry {
     /// Keeps the key from being taken for another source's.
-    source: KernelSource,
+    _source: KernelSource,
     built: Arc<OnceLock<Result<Program, Arc<str>>>>,
     name: CString,
     /// Kernel objects that nobody uses: making one takes longer than setting its arguments.
@@ -70,7 +70,7 @@ impl Programs {
         }
         let name = CString::new(&*source.entry)
             .map_err(|_| failed(format!("`{}` cannot be a function's name", source.entry)))?;
-        let entry = Entry { source: source.clone(), built, name, idle: Mutex::default() };
+        let entry = Entry { _source: source.clone(), built, name, idle: Mutex::default() };
         let first = entry.make().map_err(|code| {
             failed(format!("there is no kernel function `{}` in its source: {code}", source.entry))
         })?;
@@ -144,11 +144,6 @@ fn log(program: &Program, ids: &[cl_device_id], code: Code) -> String {
 }
 
 impl Entry {
-    /// The source.
-    pub(crate) fn source(&self) -> &KernelSource {
-        &self.source
-    }
-
     /// A kernel object for the caller alone.
     pub(crate) fn take(self: &Arc<Self>) -> Result<Taken, Code> {
         let idle = lock(&self.idle).pop();
