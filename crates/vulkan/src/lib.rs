@@ -35,7 +35,6 @@
 //! # Ok::<(), syncline_device::DeviceError>(())
 //! ```
 
-mod bridge;
 mod candidate;
 mod device;
 mod encode;
