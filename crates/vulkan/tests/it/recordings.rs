@@ -4,8 +4,9 @@ use syncline_deps::{Dtype, View};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::{Buffer, Command, Deadline, KernelArg, LaneKind, Pattern, Recording};
 use syncline_testing::{Rng, for_seeds};
+use syncline_vulkan::conformance::elementwise;
 
-use crate::support::{device, elementwise};
+use crate::support::device;
 
 #[test]
 fn a_thousand_dependent_dispatches_run_again_and_again() {
