@@ -19,7 +19,8 @@ pub(crate) struct Context {
     /// Identity among all contexts of the process.
     pub(crate) id: u64,
     pub(crate) bridge: Bridge,
-    pub(crate) programs: Programs,
+    /// The programs of each device.
+    pub(crate) programs: Vec<Programs>,
     /// Whether the host and the device can work on the same memory at the same time, and the device calls functions of
     /// the host: then copies are made by our own code.
     pub(crate) direct: bool,
@@ -43,7 +44,8 @@ impl Context {
         let ids: Vec<cl_device_id> = devices.iter().map(|(_, of)| of.id.0).collect();
         let made = ClContext::from_devices(&ids, &[], None, ptr::null_mut());
         let cl = made.map_err(|error| refused(spec, "a context", error.into()))?;
-        let programs = Programs::new(devices.iter().map(|(_, of)| of.clone()).collect(), cache);
+        let programs = |(at, (_, of)): (usize, &(_, Traits))| Programs::new(at, of, cache.clone());
+        let programs = devices.iter().enumerate().map(programs).collect();
         let direct = direct && devices.iter().all(|(_, of)| of.is_direct());
         let bridge = Bridge::start(&format!("{spec} bridge"), spec)?;
         let id = NEXT.fetch_add(1, Ordering::Relaxed);

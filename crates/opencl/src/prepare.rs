@@ -64,7 +64,7 @@ impl Preparer {
             return Ok(None);
         };
         let name = dispatch.kernel.name();
-        let entry = self.context.programs.get(self.context.cl(), name, &launch.source)?;
+        let entry = self.context.programs[self.at].get(self.context.cl(), name, &launch.source)?;
         let kernel = self.take(&entry)?;
         let starts = launch.bound_starts(self.device().part_alignment);
         let mut holds = Vec::new();
@@ -142,7 +142,7 @@ impl Preparer {
             ENTRIES.get_or_init(|| ["copy_1", "copy_2", "copy_4", "copy_8"].map(Into::into));
         let mut source = self.copies.clone();
         source.entry = entries[bytes.trailing_zeros() as usize].clone();
-        self.context.programs.get(self.context.cl(), &"strided copy".into(), &source)
+        self.context.programs[self.at].get(self.context.cl(), &"strided copy".into(), &source)
     }
 }
 

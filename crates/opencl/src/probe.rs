@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use opencl3::device::{CL_DEVICE_PARTITION_EQUALLY, CL_DEVICE_TYPE_ALL, Device as ClDevice};
+use opencl3::device::{
+    CL_DEVICE_PARTITION_EQUALLY, CL_DEVICE_TYPE_ALL, Device as ClDevice, SubDevice,
+};
 use opencl3::error_codes::{ClError, DLOPEN_RUNTIME_LOAD_FAILED};
 use opencl3::platform::get_platforms;
 use syncline_device::registry::{BackendProbe, Refused};
@@ -17,10 +19,13 @@ use crate::disk::Disk;
 /// How OpenCL devices are set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenClOptions {
-    /// Into how many parts each device is divided, each a device `opencl:N` of its own. Parts of one device share a
-    /// context: they copy from each other's memory directly and wait for each other without the host. A device that
-    /// cannot be divided so stays whole.
+    /// Into how many parts each device is divided, each a device `opencl:N` of its own. A device that cannot be divided so
+    /// stays whole.
     pub parts: u32,
+    /// Whether the devices of one platform, and parts of them, share a context where they are alike in how the host reaches
+    /// their memory: then they copy from each other's memory directly and wait for each other without the host. Parts of one
+    /// device always do.
+    pub peers: bool,
     /// Whether host and device may work on the same memory where the driver allows it. Without it every access of the
     /// host goes through the driver, as it must on devices with memory of their own.
     pub host_visible: bool,
@@ -30,12 +35,13 @@ pub struct OpenClOptions {
 
 impl Default for OpenClOptions {
     fn default() -> Self {
-        Self { parts: 1, host_visible: true, program_cache: Disk::usual() }
+        Self { parts: 1, peers: true, host_visible: true, program_cache: Disk::usual() }
     }
 }
 
 impl OpenClOptions {
-    /// Whole devices, memory shared with the host where possible, programs kept under the user's cache directory.
+    /// Whole devices, one context a platform, memory shared with the host where possible, programs kept under the user's
+    /// cache directory.
     pub fn new() -> Self {
         Self::default()
     }
@@ -44,6 +50,13 @@ impl OpenClOptions {
     #[must_use]
     pub fn parts(mut self, count: u32) -> Self {
         self.parts = count;
+        self
+    }
+
+    /// The same, with or without a context that devices of one platform share.
+    #[must_use]
+    pub fn peers(mut self, yes: bool) -> Self {
+        self.peers = yes;
         self
     }
 
@@ -80,12 +93,14 @@ impl OpenClOptions {
 #[derive(Debug, Default)]
 pub struct Probe {
     options: OpenClOptions,
-    /// The contexts that are in use, by the first device in them.
-    contexts: Mutex<Vec<(u32, Weak<Context>)>>,
+    /// The contexts that are in use, by the devices in them.
+    contexts: Mutex<Vec<(Vec<DeviceSpec>, Weak<Context>)>>,
 }
 
 /// A device of a driver, and the devices of ours that it comes to.
 struct Whole {
+    /// Number of its platform.
+    platform: usize,
     traits: Traits,
     /// The number of the first of them.
     first: u32,
@@ -93,9 +108,13 @@ struct Whole {
 }
 
 impl Whole {
+    fn spec(&self, part: u32) -> DeviceSpec {
+        DeviceSpec::new(Backend::OpenCl, self.first + part)
+    }
+
     /// What a part is called and has, without making it.
     fn info(&self, part: u32, options: &OpenClOptions) -> DeviceInfo {
-        let spec = DeviceSpec::new(Backend::OpenCl, self.first + part);
+        let spec = self.spec(part);
         let bytes = self.traits.memory_bytes / u64::from(self.parts);
         let direct = options.host_visible && self.traits.is_direct();
         let mut info = describe(spec, &self.traits, bytes, direct);
@@ -129,7 +148,7 @@ impl Probe {
             code => format!("no OpenCL platform: {} ({code})", ClError(code)),
         })?;
         let (mut found, mut refused, mut first) = (Vec::new(), Vec::new(), 0);
-        for platform in platforms {
+        for (number, platform) in platforms.into_iter().enumerate() {
             let name = platform.name().unwrap_or_else(|_| "a platform without a name".into());
             let ids = match platform.get_devices(CL_DEVICE_TYPE_ALL) {
                 Ok(ids) => ids,
@@ -144,7 +163,7 @@ impl Probe {
                     Err(reason) => refused.push(Refused { name: name.clone(), reason }),
                     Ok(traits) => {
                         let parts = self.parts_of(&traits);
-                        found.push(Whole { traits, first, parts });
+                        found.push(Whole { platform: number, traits, first, parts });
                         first += parts;
                     }
                 }
@@ -164,35 +183,56 @@ impl Probe {
         if possible && traits.units >= wanted { wanted } else { 1 }
     }
 
-    fn context(&self, whole: &Whole) -> Result<Arc<Context>, DeviceError> {
+    /// The context of `of`, which is one of `all`, shared with those that are open in it.
+    fn context(&self, of: &Whole, all: &[Whole]) -> Result<Arc<Context>, DeviceError> {
+        let shares = |other: &&Whole| {
+            let alike = other.traits.is_direct() == of.traits.is_direct();
+            other.first == of.first || self.options.peers && alike && other.platform == of.platform
+        };
+        let members: Vec<&Whole> = all.iter().filter(shares).collect();
+        let specs = members.iter().flat_map(|of| (0..of.parts).map(|part| of.spec(part)));
+        let specs: Vec<DeviceSpec> = specs.collect();
         let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
         contexts.retain(|(_, context)| context.strong_count() > 0);
-        let known = contexts.iter().find(|(first, _)| *first == whole.first);
+        let known = contexts.iter().find(|(of, _)| *of == specs);
         if let Some(context) = known.and_then(|(_, context)| context.upgrade()) {
             return Ok(context);
         }
-        let context = Arc::new(self.make_context(whole)?);
-        contexts.push((whole.first, Arc::downgrade(&context)));
+        let (mut devices, mut parts) = (Vec::new(), Vec::new());
+        for whole in members {
+            whole.divide(&mut devices, &mut parts)?;
+        }
+        let (direct, cache) = (self.options.host_visible, self.options.program_cache.clone());
+        let context = Arc::new(Context::open(devices, parts, direct, cache)?);
+        contexts.push((specs, Arc::downgrade(&context)));
         Ok(context)
     }
+}
 
-    fn make_context(&self, whole: &Whole) -> Result<Context, DeviceError> {
-        let spec = |part: u32| DeviceSpec::new(Backend::OpenCl, whole.first + part);
-        let (direct, cache) = (self.options.host_visible, self.options.program_cache.clone());
-        if whole.parts == 1 {
-            return Context::open(vec![(spec(0), whole.traits.clone())], Vec::new(), direct, cache);
+impl Whole {
+    /// Appends its devices to `devices`, and what has to be released of them to `parts`.
+    fn divide(
+        &self,
+        devices: &mut Vec<(DeviceSpec, Traits)>,
+        parts: &mut Vec<SubDevice>,
+    ) -> Result<(), DeviceError> {
+        if self.parts == 1 {
+            devices.push((self.spec(0), self.traits.clone()));
+            return Ok(());
         }
-        let failed =
-            |message: String| DeviceError::Backend { device: spec(0), message: message.into() };
-        let units = whole.traits.units / whole.parts;
+        let failed = |message: String| DeviceError::Backend {
+            device: self.spec(0),
+            message: message.into(),
+        };
+        let units = self.traits.units / self.parts;
         let properties = [CL_DEVICE_PARTITION_EQUALLY, units as isize, 0];
-        let parts = ClDevice::new(whole.traits.id.0).create_sub_devices(&properties);
-        let parts = parts.map_err(|error| failed(format!("it cannot be divided: {error}")))?;
-        let devices = (0..whole.parts)
-            .zip(&parts)
-            .map(|(number, part)| Ok((spec(number), Traits::ask(part.id()).map_err(failed)?)))
-            .collect::<Result<Vec<_>, DeviceError>>()?;
-        Context::open(devices, parts, direct, cache)
+        let made = ClDevice::new(self.traits.id.0).create_sub_devices(&properties);
+        let made = made.map_err(|error| failed(format!("it cannot be divided: {error}")))?;
+        for (number, part) in (0..self.parts).zip(made) {
+            devices.push((self.spec(number), Traits::ask(part.id()).map_err(failed)?));
+            parts.push(part);
+        }
+        Ok(())
     }
 }
 
@@ -229,9 +269,9 @@ impl BackendProbe for Probe {
         let (found, _) = self.look().map_err(failed)?;
         let whole = found.iter().find(|of| (of.first..of.first + of.parts).contains(&index));
         let whole = whole.ok_or_else(|| failed("there is no such device".into()))?;
-        let part = index - whole.first;
-        let context = self.context(whole)?;
-        let info = whole.info(part, &self.options);
-        device::open(&context, part as usize, info)
+        let context = self.context(whole, &found)?;
+        let info = whole.info(index - whole.first, &self.options);
+        let at = context.devices.iter().position(|(of, _)| *of == spec);
+        device::open(&context, at.expect("its own context has it"), info)
     }
 }
