@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use opencl3::command_queue::{CL_QUEUE_PROFILING_ENABLE, create_command_queue};
 use opencl3::context::Context as ClContext;
-use opencl3::device::SubDevice;
 use opencl3::types::{cl_context, cl_device_id};
 use syncline_device::{Bridge, DeviceError, DeviceSpec};
 
@@ -27,15 +26,12 @@ pub(crate) struct Context {
     /// What each device can do, and the names under which they are known, in one order.
     pub(crate) devices: Vec<(DeviceSpec, Traits)>,
     cl: ClContext,
-    /// Parts of a device live as long as the context.
-    _parts: Vec<SubDevice>,
 }
 
 impl Context {
-    /// A context of `devices`, of which `parts` are ours to release.
+    /// A context of `devices`.
     pub(crate) fn open(
         devices: Vec<(DeviceSpec, Traits)>,
-        parts: Vec<SubDevice>,
         direct: bool,
         cache: Option<std::path::PathBuf>,
     ) -> Result<Self, DeviceError> {
@@ -49,7 +45,7 @@ impl Context {
         let direct = direct && devices.iter().all(|(_, of)| of.is_direct());
         let bridge = Bridge::start(&format!("{spec} bridge"), spec)?;
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { id, bridge, programs, direct, devices, cl, _parts: parts })
+        Ok(Self { id, bridge, programs, direct, devices, cl })
     }
 
     /// The driver's handle.

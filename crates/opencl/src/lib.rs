@@ -41,6 +41,7 @@ mod device;
 mod disk;
 mod driver;
 mod memory;
+mod parts;
 mod prepare;
 mod probe;
 mod program;

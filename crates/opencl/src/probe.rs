@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use opencl3::device::{
-    CL_DEVICE_PARTITION_EQUALLY, CL_DEVICE_TYPE_ALL, Device as ClDevice, SubDevice,
-};
+use opencl3::device::{CL_DEVICE_PARTITION_EQUALLY, CL_DEVICE_TYPE_ALL, Device as ClDevice};
 use opencl3::error_codes::{ClError, DLOPEN_RUNTIME_LOAD_FAILED};
 use opencl3::platform::get_platforms;
 use syncline_device::registry::{BackendProbe, Refused};
@@ -15,6 +13,7 @@ use crate::context::Context;
 use crate::describe::Traits;
 use crate::device::{self, describe};
 use crate::disk::Disk;
+use crate::parts;
 
 /// How OpenCL devices are set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -198,41 +197,31 @@ impl Probe {
         if let Some(context) = known.and_then(|(_, context)| context.upgrade()) {
             return Ok(context);
         }
-        let (mut devices, mut parts) = (Vec::new(), Vec::new());
-        for whole in members {
-            whole.divide(&mut devices, &mut parts)?;
-        }
+        let devices = members.iter().map(|whole| whole.devices());
+        let devices = devices.collect::<Result<Vec<_>, _>>()?.concat();
         let (direct, cache) = (self.options.host_visible, self.options.program_cache.clone());
-        let context = Arc::new(Context::open(devices, parts, direct, cache)?);
+        let context = Arc::new(Context::open(devices, direct, cache)?);
         contexts.push((specs, Arc::downgrade(&context)));
         Ok(context)
     }
 }
 
 impl Whole {
-    /// Appends its devices to `devices`, and what has to be released of them to `parts`.
-    fn divide(
-        &self,
-        devices: &mut Vec<(DeviceSpec, Traits)>,
-        parts: &mut Vec<SubDevice>,
-    ) -> Result<(), DeviceError> {
+    /// Its devices, by name: itself, or its parts.
+    fn devices(&self) -> Result<Vec<(DeviceSpec, Traits)>, DeviceError> {
         if self.parts == 1 {
-            devices.push((self.spec(0), self.traits.clone()));
-            return Ok(());
+            return Ok(vec![(self.spec(0), self.traits.clone())]);
         }
         let failed = |message: String| DeviceError::Backend {
             device: self.spec(0),
             message: message.into(),
         };
-        let units = self.traits.units / self.parts;
-        let properties = [CL_DEVICE_PARTITION_EQUALLY, units as isize, 0];
-        let made = ClDevice::new(self.traits.id.0).create_sub_devices(&properties);
-        let made = made.map_err(|error| failed(format!("it cannot be divided: {error}")))?;
-        for (number, part) in (0..self.parts).zip(made) {
-            devices.push((self.spec(number), Traits::ask(part.id()).map_err(failed)?));
-            parts.push(part);
-        }
-        Ok(())
+        let parts =
+            parts::divide(self.traits.id, self.traits.units / self.parts).map_err(failed)?;
+        let named = (0..self.parts)
+            .zip(parts)
+            .map(|(number, part)| Ok((self.spec(number), Traits::ask(part.0).map_err(failed)?)));
+        named.collect()
     }
 }
 
