@@ -451,10 +451,9 @@ impl<'a> Encoder<'a> {
     /// The number of a set.
     fn set(&mut self, set: BindingSet) -> usize {
         let next = self.sets.len();
-        let number = *self.set_numbers.entry(set).or_insert_with_key(|set| {
+        *self.set_numbers.entry(set).or_insert_with_key(|set| {
             self.sets.push(set.clone());
             next
-        });
-        number
+        })
     }
 }
