@@ -3,6 +3,8 @@
 //! A driver that is missing leaves out its rows, and says so.
 
 mod ash_peer;
+mod chain;
+mod copies;
 mod gemm;
 mod mixed;
 mod opencl;

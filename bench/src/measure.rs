@@ -31,3 +31,33 @@ pub fn timed(run: impl FnOnce()) -> Duration {
     run();
     start.elapsed()
 }
+
+/// One of several things whose times are compared.
+pub struct Side<'a> {
+    /// What it is called in rows.
+    pub name: &'static str,
+    run: Box<dyn FnMut() + 'a>,
+}
+
+impl<'a> Side<'a> {
+    /// A side called `name`.
+    pub fn new(name: &'static str, run: impl FnMut() + 'a) -> Self {
+        Self { name, run: Box::new(run) }
+    }
+}
+
+/// Runs all sides once to warm up, then `times` rounds in which each has its turn, and returns the nanoseconds of each.
+///
+/// What else the machine does hits all sides of a round alike; and since another one begins each round, none always
+/// comes after the same.
+pub fn interleaved(times: usize, sides: &mut [Side<'_>]) -> Vec<Vec<f64>> {
+    let count = sides.len();
+    sides.iter_mut().for_each(|side| (side.run)());
+    let mut samples = vec![Vec::with_capacity(times); count];
+    for round in 0..times.max(1) {
+        for at in (0..count).map(|number| (round + number) % count) {
+            samples[at].push(timed(|| (sides[at].run)()).as_nanos() as f64);
+        }
+    }
+    samples
+}

@@ -69,7 +69,9 @@ fn models(environment: &[(&str, &str)]) -> Result<(), String> {
 /// What takes too long for every change, each with the size that it runs at here: package, example, arguments.
 const SOAKS: &[(&str, &str, &[&str])] = &[
     ("syncline-device", "ping_pong", &["5000000"]),
-    ("syncline-device", "conformance", &["--thorough"]),
+    ("syncline", "conformance", &["--thorough"]),
+    ("syncline", "conformance", &["--thorough", "--staged", "vulkan:0", "opencl:0"]),
+    ("syncline", "conformance", &["--thorough", "--parts", "2", "opencl:0", "opencl:1"]),
     ("syncline-runtime", "stream_soak", &["100000000"]),
     ("syncline-reshard", "kill_soak", &["500"]),
 ];

@@ -6,7 +6,8 @@ use ash::vk;
 use naga::back::spv;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
-use super::vulkan::{ITEMS, SOURCE};
+use super::chain::ITEMS;
+use super::vulkan::SOURCE;
 
 /// A device, and the chain as one command buffer and one kernel of it as another.
 pub struct ByHand {

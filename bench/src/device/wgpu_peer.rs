@@ -4,7 +4,8 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use super::vulkan::{ITEMS, SOURCE};
+use super::chain::ITEMS;
+use super::vulkan::SOURCE;
 
 /// A device of `wgpu`, with the kernel and its arguments.
 pub struct Wgpu {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUresult, CUstream};
 use syncline_device::driver::{Driver, Ending, HandedOver};
-use syncline_device::{Backend, Bridge, Command, DeviceError, DeviceSpec};
+use syncline_device::{Backend, Bridge, Copy, DeviceError, DeviceSpec, Dispatch, Fill};
 
 use crate::api::{Event, Stream, check, refused, text};
 use crate::command::Op;
@@ -39,8 +39,17 @@ impl Driver for Preparer {
         Stream::new(&self.context.primary).map_err(|error| refused(spec, "a stream", error))
     }
 
-    fn prepare(&self, command: &Command, ops: &mut Vec<Op>) -> Result<(), DeviceError> {
-        self.prepare_command(command, ops)
+    fn copy(&self, copy: &Copy, ops: &mut Vec<Op>) -> Result<(), DeviceError> {
+        self.prepare_copy(copy, ops)
+    }
+
+    fn fill(&self, fill: &Fill, ops: &mut Vec<Op>) -> Result<(), DeviceError> {
+        self.prepare_fill(fill, ops)
+    }
+
+    fn dispatch(&self, dispatch: &Dispatch, ops: &mut Vec<Op>) -> Result<(), DeviceError> {
+        ops.extend(self.prepare_launch(dispatch)?.map(Op::Launch));
+        Ok(())
     }
 
     unsafe fn hand_over<'a>(

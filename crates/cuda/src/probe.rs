@@ -7,7 +7,7 @@ use syncline_device::registry::BackendProbe;
 use syncline_device::{Backend, Capabilities, Device, DeviceError, DeviceInfo, DeviceSpec};
 
 use crate::api::text;
-use crate::device::CudaDevice;
+use crate::device;
 
 /// Asks the CUDA driver of this machine, which is loaded when it is first asked.
 ///
@@ -73,6 +73,6 @@ impl BackendProbe for Probe {
             |message: String| DeviceError::Backend { device: spec, message: message.into() };
         let devices = self.probe().map_err(failed)?;
         let info = devices.into_iter().find(|info| info.spec == spec);
-        CudaDevice::open(info.ok_or_else(|| failed("there is no such device".into()))?)
+        device::open(info.ok_or_else(|| failed("there is no such device".into()))?)
     }
 }

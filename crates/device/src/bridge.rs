@@ -64,7 +64,7 @@ impl Wake for Sleeper {
 #[derive(Default)]
 struct Inbox {
     wakes: Vec<Arc<dyn Woken>>,
-    waits: Vec<(Point, Arc<dyn Woken>)>,
+    waits: Vec<(Watch, Arc<dyn Woken>)>,
     forgotten: Vec<Arc<dyn Woken>>,
     sleeps: bool,
     stops: bool,
@@ -86,7 +86,15 @@ impl Bridge {
 
     /// Wakes `target` once, when `point` is reached or its timeline has failed.
     pub fn when(&self, point: &Point, target: Arc<dyn Woken>) {
-        self.shared.post(|inbox| inbox.waits.push((point.clone(), target)));
+        let shared = &self.shared;
+        let watch = point.watch(shared.sleeper.clone());
+        shared.lock().waits.push((watch, target));
+        // The thread sleeps on: it finds the wait in its inbox when the timeline wakes it. Hence first the entry, then the
+        // look that arms the timeline: a change before it is seen here, and one after it wakes the thread, which reads
+        // the inbox only after the word that the change has bumped.
+        if point.arm() != PointStatus::Pending {
+            shared.post(|_| ());
+        }
     }
 
     /// Wakes `target` soon.
@@ -200,11 +208,9 @@ impl Shared {
                 return;
             }
             due.append(&mut inbox.wakes);
-            let waits = mem::take(&mut inbox.waits);
+            awaited.append(&mut inbox.waits);
             let forgotten = mem::take(&mut inbox.forgotten);
             drop(inbox);
-            let watch = |point: &Point| point.watch(self.sleeper.clone());
-            awaited.extend(waits.into_iter().map(|(point, target)| (watch(&point), target)));
             awaited.retain(|(watch, target)| {
                 if forgotten.iter().any(|other| is_same(other, target)) {
                     return false;

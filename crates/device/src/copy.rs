@@ -50,6 +50,18 @@ pub struct Loop {
     pub target_stride: i64,
 }
 
+impl Loop {
+    /// Calls `each` with the two offsets of every round of `loops`, outermost first, from `source` and `target` on.
+    pub fn unroll(loops: &[Self], source: i64, target: i64, each: &mut impl FnMut(i64, i64)) {
+        let Some((of, inner)) = loops.split_first() else { return each(source, target) };
+        for round in 0..of.count as i64 {
+            let (source, target) =
+                (source + round * of.source_stride, target + round * of.target_stride);
+            Self::unroll(inner, source, target, each);
+        }
+    }
+}
+
 impl CopyPlan {
     /// A plan for copying `source` to `target`.
     ///

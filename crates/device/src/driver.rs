@@ -3,19 +3,23 @@
 //! A driver (OpenCL, CUDA) has in-order queues, events by which queues wait for each other, and a way to call back when
 //! work has ended. What it does not have is a counter that anybody can wait for, waits for what nobody has promised yet,
 //! and failure that stops exactly what is behind it. [`DriverLane`] makes a [`Lane`](crate::Lane) of the former with the
-//! latter; a [`Driver`] is what a backend brings. `driver/README.md` has the protocol.
+//! latter, and [`DriverDevice`] a [`Device`](crate::Device); a [`Driver`] is what a backend brings. `driver/README.md` has the protocol.
 
 mod call;
+mod device;
 mod events;
 mod lane;
+mod launch;
 mod queue;
 
 use std::sync::Arc;
 
+pub use device::DriverDevice;
 pub use lane::{Closer, DriverLane};
+pub use launch::{Launch, host_start, memory_of, refuse_between_hosts};
 pub use queue::Ending;
 
-use crate::{Bridge, Command, CommandTime, DeviceError, DeviceSpec};
+use crate::{Bridge, CommandTime, Copy, DeviceError, DeviceSpec, Dispatch, Fill};
 
 /// One device of a driver, as its lanes use it.
 pub trait Driver: Send + Sync + Sized + 'static {
@@ -43,8 +47,14 @@ pub trait Driver: Send + Sync + Sized + 'static {
     /// A new queue.
     fn open_queue(&self) -> Result<Self::Queue, DeviceError>;
 
-    /// Appends what `command`, a copy, a fill or a dispatch, comes to.
-    fn prepare(&self, command: &Command, ops: &mut Vec<Self::Op>) -> Result<(), DeviceError>;
+    /// Appends what `copy` comes to.
+    fn copy(&self, copy: &Copy, ops: &mut Vec<Self::Op>) -> Result<(), DeviceError>;
+
+    /// Appends what `fill` comes to.
+    fn fill(&self, fill: &Fill, ops: &mut Vec<Self::Op>) -> Result<(), DeviceError>;
+
+    /// Appends what `dispatch` comes to, which may be nothing.
+    fn dispatch(&self, dispatch: &Dispatch, ops: &mut Vec<Self::Op>) -> Result<(), DeviceError>;
 
     /// Enqueues `ops`, each with its number among the commands of its batch, to run in order after `after` and all that
     /// was enqueued before; without ops, there is still a place to wait for. Calls [`Ending::end`] when they have ended.

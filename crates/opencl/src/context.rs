@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use opencl3::command_queue::{CL_QUEUE_PROFILING_ENABLE, create_command_queue};
 use opencl3::context::Context as ClContext;
-use opencl3::device::SubDevice;
 use opencl3::types::{cl_context, cl_device_id};
 use syncline_device::{Bridge, DeviceError, DeviceSpec};
 
@@ -19,22 +18,20 @@ pub(crate) struct Context {
     /// Identity among all contexts of the process.
     pub(crate) id: u64,
     pub(crate) bridge: Bridge,
-    pub(crate) programs: Programs,
+    /// The programs of each device.
+    pub(crate) programs: Vec<Programs>,
     /// Whether the host and the device can work on the same memory at the same time, and the device calls functions of
     /// the host: then copies are made by our own code.
     pub(crate) direct: bool,
     /// What each device can do, and the names under which they are known, in one order.
     pub(crate) devices: Vec<(DeviceSpec, Traits)>,
     cl: ClContext,
-    /// Parts of a device live as long as the context.
-    _parts: Vec<SubDevice>,
 }
 
 impl Context {
-    /// A context of `devices`, of which `parts` are ours to release.
+    /// A context of `devices`.
     pub(crate) fn open(
         devices: Vec<(DeviceSpec, Traits)>,
-        parts: Vec<SubDevice>,
         direct: bool,
         cache: Option<std::path::PathBuf>,
     ) -> Result<Self, DeviceError> {
@@ -43,11 +40,12 @@ impl Context {
         let ids: Vec<cl_device_id> = devices.iter().map(|(_, of)| of.id.0).collect();
         let made = ClContext::from_devices(&ids, &[], None, ptr::null_mut());
         let cl = made.map_err(|error| refused(spec, "a context", error.into()))?;
-        let programs = Programs::new(devices.iter().map(|(_, of)| of.clone()).collect(), cache);
+        let programs = |(at, (_, of)): (usize, &(_, Traits))| Programs::new(at, of, cache.clone());
+        let programs = devices.iter().enumerate().map(programs).collect();
         let direct = direct && devices.iter().all(|(_, of)| of.is_direct());
         let bridge = Bridge::start(&format!("{spec} bridge"), spec)?;
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { id, bridge, programs, direct, devices, cl, _parts: parts })
+        Ok(Self { id, bridge, programs, direct, devices, cl })
     }
 
     /// The driver's handle.

@@ -5,7 +5,7 @@ use opencl3::types::cl_device_id;
 
 use crate::api::Code;
 
-/// A device's handle. Whole devices exist as long as the driver is loaded, parts as long as their context.
+/// A device's handle. Whole devices exist as long as the driver is loaded, parts as long as the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceId(pub(crate) cl_device_id);
 

@@ -1,7 +1,7 @@
 //! Compiled programs on disk, between runs.
 //!
-//! A file holds one binary for each device, with a checksum over everything: what was cut off, changed or written by
-//! another version is taken for absent. Nothing here ever fails: without a cache, programs are compiled.
+//! A file holds one binary with a checksum: what was cut off, changed or written by another version is taken for absent.
+//! Nothing here ever fails: without a cache, programs are compiled.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The first bytes of every file; the last one counts changes of the format.
-const MAGIC: [u8; 8] = *b"slclbin\x01";
+const MAGIC: [u8; 8] = *b"slclbin\x02";
 
 /// A directory of compiled programs.
 pub(crate) struct Disk {
@@ -41,60 +41,38 @@ impl Disk {
         format!("{hash:032x}.bin")
     }
 
-    /// The `count` binaries that are kept under `name`, if they are there and whole.
-    pub(crate) fn read(&self, name: &str, count: usize) -> Option<Vec<Vec<u8>>> {
+    /// The binary that is kept under `name`, if it is there and whole.
+    pub(crate) fn read(&self, name: &str) -> Option<Vec<u8>> {
         let bytes = fs::read(self.directory.join(name)).ok()?;
-        let binaries = parse(&bytes)?;
-        (binaries.len() == count && binaries.iter().all(|of| !of.is_empty())).then_some(binaries)
+        parse(&bytes).map(<[u8]>::to_vec)
     }
 
-    /// Keeps `binaries` under `name`. Who reads at the same time finds all of it or nothing.
-    pub(crate) fn write(&self, name: &str, binaries: &[Vec<u8>]) {
+    /// Keeps `binary` under `name`. Who reads at the same time finds all of it or nothing.
+    pub(crate) fn write(&self, name: &str, binary: &[u8]) {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let draft = self.directory.join(format!("{name}.{}.{number}", process::id()));
-        if self.write_draft(&draft, binaries).is_err()
+        if self.write_draft(&draft, binary).is_err()
             || fs::rename(&draft, self.directory.join(name)).is_err()
         {
             let _ = fs::remove_file(&draft);
         }
     }
 
-    fn write_draft(&self, draft: &Path, binaries: &[Vec<u8>]) -> std::io::Result<()> {
+    fn write_draft(&self, draft: &Path, binary: &[u8]) -> std::io::Result<()> {
         fs::create_dir_all(&self.directory)?;
-        fs::write(draft, format_file(binaries))
+        fs::write(draft, format_file(binary))
     }
 }
 
-fn format_file(binaries: &[Vec<u8>]) -> Vec<u8> {
-    let mut body = (binaries.len() as u64).to_le_bytes().to_vec();
-    for binary in binaries {
-        body.extend((binary.len() as u64).to_le_bytes());
-        body.extend(binary);
-    }
-    [&MAGIC[..], &mix(OFFSET, &body).to_le_bytes(), &body].concat()
+fn format_file(binary: &[u8]) -> Vec<u8> {
+    [&MAGIC[..], &mix(OFFSET, binary).to_le_bytes(), binary].concat()
 }
 
-fn parse(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let rest = bytes.strip_prefix(&MAGIC)?;
-    let (sum, body) = rest.split_at_checked(16)?;
-    if mix(OFFSET, body).to_le_bytes() != *sum {
-        return None;
-    }
-    let (count, mut rest) = number(body)?;
-    let mut binaries = Vec::new();
-    for _ in 0..count {
-        let (length, behind) = number(rest)?;
-        let (binary, behind) = behind.split_at_checked(usize::try_from(length).ok()?)?;
-        binaries.push(binary.to_vec());
-        rest = behind;
-    }
-    rest.is_empty().then_some(binaries)
-}
-
-fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let (number, rest) = bytes.split_first_chunk::<8>()?;
-    Some((u64::from_le_bytes(*number), rest))
+/// The binary of a file, if it is whole. None is empty.
+fn parse(bytes: &[u8]) -> Option<&[u8]> {
+    let (sum, binary) = bytes.strip_prefix(&MAGIC)?.split_at_checked(16)?;
+    (!binary.is_empty() && mix(OFFSET, binary).to_le_bytes() == *sum).then_some(binary)
 }
 
 /// The start of FNV-1a with 128 bits: it needs no table, and is the same on every machine and in every version.
@@ -111,9 +89,10 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_anything_else_is_absent() {
-        let binaries = vec![vec![1, 2, 3], vec![], (0..=255).collect()];
-        let file = format_file(&binaries);
-        assert_eq!(parse(&file), Some(binaries));
+        let binary: Vec<u8> = (0..=255).collect();
+        let file = format_file(&binary);
+        assert_eq!(parse(&file), Some(&binary[..]));
+        assert_eq!(parse(&format_file(&[])), None);
         for at in 0..file.len() {
             assert_eq!(parse(&file[..at]), None, "cut off at {at}");
             let mut changed = file.clone();
@@ -134,7 +113,7 @@ mod tests {
     #[test]
     fn a_directory_that_cannot_be_written_is_no_cache() {
         let disk = Disk::new(PathBuf::from("/proc/no/such/place"));
-        disk.write("name", &[vec![1]]);
-        assert_eq!(disk.read("name", 1), None);
+        disk.write("name", &[1]);
+        assert_eq!(disk.read("name"), None);
     }
 }

@@ -6,7 +6,9 @@ use std::time::Instant;
 use opencl3::command_queue::{finish, flush};
 use opencl3::types::{cl_event, cl_int};
 use syncline_device::driver::{Driver, Ending, HandedOver};
-use syncline_device::{Backend, Bridge, Command, CommandTime, DeviceError, DeviceSpec};
+use syncline_device::{
+    Backend, Bridge, CommandTime, Copy, DeviceError, DeviceSpec, Dispatch, Fill,
+};
 
 use crate::api::{Code, Event, Queue, on_end};
 use crate::command::{Op, marker};
@@ -39,8 +41,17 @@ impl Driver for Preparer {
         self.context.queue(self.at)
     }
 
-    fn prepare(&self, command: &Command, ops: &mut Vec<Op>) -> Result<(), DeviceError> {
-        self.prepare_command(command, ops)
+    fn copy(&self, copy: &Copy, ops: &mut Vec<Op>) -> Result<(), DeviceError> {
+        self.prepare_copy(copy, ops)
+    }
+
+    fn fill(&self, fill: &Fill, ops: &mut Vec<Op>) -> Result<(), DeviceError> {
+        self.prepare_fill(fill, ops)
+    }
+
+    fn dispatch(&self, dispatch: &Dispatch, ops: &mut Vec<Op>) -> Result<(), DeviceError> {
+        ops.extend(self.prepare_launch(dispatch)?.map(Op::Launch));
+        Ok(())
     }
 
     unsafe fn hand_over<'a>(

@@ -10,12 +10,13 @@ use opencl3::memory::{
     create_sub_buffer,
 };
 use opencl3::types::{cl_buffer_region, cl_mem};
+use syncline_device::driver::{self, memory_of};
 use syncline_device::{
-    Backend, BufferView, Command, DeviceError, DeviceSpec, Dispatch, KernelSource, Memory,
+    Backend, BufferView, DeviceError, DeviceSpec, Dispatch, KernelSource, Memory,
 };
 
 use crate::api::{Code, Mem};
-use crate::command::{Hold, Launch, Op, Place};
+use crate::command::{Hold, Launch, Place};
 use crate::context::{Context, refused};
 use crate::describe::Traits;
 use crate::memory::{OpenClAllocator, OpenClMemory};
@@ -48,88 +49,45 @@ impl Preparer {
         &self.context.devices[self.at].1
     }
 
-    /// Appends what `command` comes to. Host functions and recordings are not for the driver.
-    pub(crate) fn prepare_command(
-        &self,
-        command: &Command,
-        ops: &mut Vec<Op>,
-    ) -> Result<(), DeviceError> {
-        match command {
-            Command::Copy(copy) => self.copy(copy, ops),
-            Command::Fill(fill) => self.fill(fill, ops),
-            Command::Dispatch(dispatch) => {
-                ops.extend(self.dispatch(dispatch)?.map(Op::Launch));
-                Ok(())
-            }
-            other => Err(DeviceError::Unsupported {
-                device: self.spec(),
-                what: format!("{other:?} among prepared commands"),
-            }),
-        }
-    }
-
     /// The memory of a view of this context's devices.
     fn memory<'a>(&self, target: &'a BufferView) -> Result<&'a OpenClMemory, DeviceError> {
-        let memory = target.buffer().allocate()?.as_any().downcast_ref::<OpenClMemory>();
-        memory.ok_or_else(|| DeviceError::WrongDevice {
-            buffer: target.buffer().id(),
-            buffer_device: target.buffer().device(),
-            lane_device: self.spec(),
-        })
+        memory_of(target, self.spec())
     }
 
     /// A kernel with its arguments set, or nothing where there is nothing to launch.
-    fn dispatch(&self, dispatch: &Dispatch) -> Result<Option<Launch>, DeviceError> {
-        let (kernel, views) = (&dispatch.kernel, dispatch.views());
-        let source = kernel.source(Backend::OpenCl, &views)?;
-        let groups = source.groups(&views, dispatch.grid)?.map(|count| count as usize);
-        if groups.contains(&0) {
-            return Ok(None);
-        }
-        let local = source.group.map(|items| items.max(1) as usize);
-        let items: usize = local.iter().product();
+    pub(crate) fn prepare_launch(
+        &self,
+        dispatch: &Dispatch,
+    ) -> Result<Option<Launch>, DeviceError> {
         let most = self.device().group_items_max;
-        if items > most {
-            return Err(DeviceError::KernelRefuses {
-                kernel: kernel.name().clone(),
-                backend: Backend::OpenCl,
-                message: format!("groups of {items} items: the device has at most {most}").into(),
-            });
-        }
-        let entry = self.context.programs.get(self.context.cl(), kernel.name(), &source)?;
-        let taken = self.take(&entry)?;
-        let (mut holds, mut starts) = (Vec::new(), Vec::new());
-        for (number, (arg, view)) in dispatch.args.iter().zip(&views).enumerate() {
+        let Some(launch) = driver::Launch::of(dispatch, Backend::OpenCl, most)? else {
+            return Ok(None);
+        };
+        let name = dispatch.kernel.name();
+        let entry = self.context.programs[self.at].get(self.context.cl(), name, &launch.source)?;
+        let kernel = self.take(&entry)?;
+        let starts = launch.bound_starts(self.device().part_alignment);
+        let mut holds = Vec::new();
+        for (number, (arg, &start)) in dispatch.args.iter().zip(&starts).enumerate() {
             let memory = self.memory(&arg.target)?;
-            let span = view.span().unwrap_or((0, 0));
-            let (start, part) = self.bound(memory, span, view.dtype().bytes())?;
+            let part = self.part(memory, start)?;
             let mem = part.as_ref().map_or(memory.mem(), |part| part.0);
-            self.set(&taken, number, &mem)?;
+            self.set(&kernel, number, &mem)?;
             holds.extend(part.map(Hold::Own));
-            starts.push(start);
         }
-        let mut words = Vec::new();
-        entry.source().parameters(&views, &starts, &dispatch.scalars, &mut words)?;
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let block = self.block(&bytes)?;
-        self.set(&taken, dispatch.args.len(), &block.0)?;
+        let block = self.block(&launch.parameters(dispatch, &starts)?)?;
+        self.set(&kernel, dispatch.args.len(), &block.0)?;
         holds.push(block.1);
-        let global = std::array::from_fn(|dim| groups[dim] * local[dim]);
-        Ok(Some(Launch { kernel: taken, global, local, holds }))
+        let local = launch.items.map(|items| items as usize);
+        let global = std::array::from_fn(|dim| launch.groups[dim] as usize * local[dim]);
+        Ok(Some(Launch { kernel, global, local, holds }))
     }
 
-    /// What to bind for bytes `span` of a buffer, and the byte of the buffer at which it begins: all of it, unless the
-    /// elements in front are more than a kernel can count.
-    fn bound(
-        &self,
-        memory: &OpenClMemory,
-        span: (u64, u64),
-        element_bytes: u64,
-    ) -> Result<(u64, Option<Mem>), DeviceError> {
-        if span.1 / element_bytes <= u64::from(u32::MAX) {
-            return Ok((0, None));
+    /// What to bind for the bytes of a buffer from `start` on, where that is not all of it.
+    fn part(&self, memory: &OpenClMemory, start: u64) -> Result<Option<Mem>, DeviceError> {
+        if start == 0 {
+            return Ok(None);
         }
-        let start = span.0 / self.device().part_alignment * self.device().part_alignment;
         let size = memory.bytes() - start;
         let region = cl_buffer_region { origin: start as usize, size: size as usize };
         // SAFETY: the region lies inside of the buffer and begins at a multiple of the alignment that the device asks
@@ -139,7 +97,7 @@ impl Preparer {
             create_sub_buffer(memory.mem(), 0, CL_BUFFER_CREATE_TYPE_REGION, at)
         };
         let part = part.map_err(|code| refused(self.spec(), "a part of a buffer", Code(code)))?;
-        Ok((start, Some(Mem(part))))
+        Ok(Some(Mem(part)))
     }
 
     /// A buffer that holds `bytes`.
@@ -184,7 +142,7 @@ impl Preparer {
             ENTRIES.get_or_init(|| ["copy_1", "copy_2", "copy_4", "copy_8"].map(Into::into));
         let mut source = self.copies.clone();
         source.entry = entries[bytes.trailing_zeros() as usize].clone();
-        self.context.programs.get(self.context.cl(), &"strided copy".into(), &source)
+        self.context.programs[self.at].get(self.context.cl(), &"strided copy".into(), &source)
     }
 }
 

@@ -11,16 +11,20 @@ use syncline_device::{Backend, Device, DeviceError, DeviceInfo, DeviceSpec};
 
 use crate::context::Context;
 use crate::describe::Traits;
-use crate::device::{OpenClDevice, describe};
+use crate::device::{self, describe};
 use crate::disk::Disk;
+use crate::parts;
 
 /// How OpenCL devices are set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenClOptions {
-    /// Into how many parts each device is divided, each a device `opencl:N` of its own. Parts of one device share a
-    /// context: they copy from each other's memory directly and wait for each other without the host. A device that
-    /// cannot be divided so stays whole.
+    /// Into how many parts each device is divided, each a device `opencl:N` of its own. A device that cannot be divided so
+    /// stays whole.
     pub parts: u32,
+    /// Whether the devices of one platform, and parts of them, share a context where they are alike in how the host reaches
+    /// their memory: then they copy from each other's memory directly and wait for each other without the host. Parts of one
+    /// device always do.
+    pub peers: bool,
     /// Whether host and device may work on the same memory where the driver allows it. Without it every access of the
     /// host goes through the driver, as it must on devices with memory of their own.
     pub host_visible: bool,
@@ -30,12 +34,13 @@ pub struct OpenClOptions {
 
 impl Default for OpenClOptions {
     fn default() -> Self {
-        Self { parts: 1, host_visible: true, program_cache: Disk::usual() }
+        Self { parts: 1, peers: true, host_visible: true, program_cache: Disk::usual() }
     }
 }
 
 impl OpenClOptions {
-    /// Whole devices, memory shared with the host where possible, programs kept under the user's cache directory.
+    /// Whole devices, one context a platform, memory shared with the host where possible, programs kept under the user's
+    /// cache directory.
     pub fn new() -> Self {
         Self::default()
     }
@@ -44,6 +49,13 @@ impl OpenClOptions {
     #[must_use]
     pub fn parts(mut self, count: u32) -> Self {
         self.parts = count;
+        self
+    }
+
+    /// The same, with or without a context that devices of one platform share.
+    #[must_use]
+    pub fn peers(mut self, yes: bool) -> Self {
+        self.peers = yes;
         self
     }
 
@@ -80,12 +92,14 @@ impl OpenClOptions {
 #[derive(Debug, Default)]
 pub struct Probe {
     options: OpenClOptions,
-    /// The contexts that are in use, by the first device in them.
-    contexts: Mutex<Vec<(u32, Weak<Context>)>>,
+    /// The contexts that are in use, by the devices in them.
+    contexts: Mutex<Vec<(Vec<DeviceSpec>, Weak<Context>)>>,
 }
 
 /// A device of a driver, and the devices of ours that it comes to.
 struct Whole {
+    /// Number of its platform.
+    platform: usize,
     traits: Traits,
     /// The number of the first of them.
     first: u32,
@@ -93,9 +107,13 @@ struct Whole {
 }
 
 impl Whole {
+    fn spec(&self, part: u32) -> DeviceSpec {
+        DeviceSpec::new(Backend::OpenCl, self.first + part)
+    }
+
     /// What a part is called and has, without making it.
     fn info(&self, part: u32, options: &OpenClOptions) -> DeviceInfo {
-        let spec = DeviceSpec::new(Backend::OpenCl, self.first + part);
+        let spec = self.spec(part);
         let bytes = self.traits.memory_bytes / u64::from(self.parts);
         let direct = options.host_visible && self.traits.is_direct();
         let mut info = describe(spec, &self.traits, bytes, direct);
@@ -129,7 +147,7 @@ impl Probe {
             code => format!("no OpenCL platform: {} ({code})", ClError(code)),
         })?;
         let (mut found, mut refused, mut first) = (Vec::new(), Vec::new(), 0);
-        for platform in platforms {
+        for (number, platform) in platforms.into_iter().enumerate() {
             let name = platform.name().unwrap_or_else(|_| "a platform without a name".into());
             let ids = match platform.get_devices(CL_DEVICE_TYPE_ALL) {
                 Ok(ids) => ids,
@@ -144,7 +162,7 @@ impl Probe {
                     Err(reason) => refused.push(Refused { name: name.clone(), reason }),
                     Ok(traits) => {
                         let parts = self.parts_of(&traits);
-                        found.push(Whole { traits, first, parts });
+                        found.push(Whole { platform: number, traits, first, parts });
                         first += parts;
                     }
                 }
@@ -164,35 +182,46 @@ impl Probe {
         if possible && traits.units >= wanted { wanted } else { 1 }
     }
 
-    fn context(&self, whole: &Whole) -> Result<Arc<Context>, DeviceError> {
+    /// The context of `of`, which is one of `all`, shared with those that are open in it.
+    fn context(&self, of: &Whole, all: &[Whole]) -> Result<Arc<Context>, DeviceError> {
+        let shares = |other: &&Whole| {
+            let alike = other.traits.is_direct() == of.traits.is_direct();
+            other.first == of.first || self.options.peers && alike && other.platform == of.platform
+        };
+        let members: Vec<&Whole> = all.iter().filter(shares).collect();
+        let specs = members.iter().flat_map(|of| (0..of.parts).map(|part| of.spec(part)));
+        let specs: Vec<DeviceSpec> = specs.collect();
         let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
         contexts.retain(|(_, context)| context.strong_count() > 0);
-        let known = contexts.iter().find(|(first, _)| *first == whole.first);
+        let known = contexts.iter().find(|(of, _)| *of == specs);
         if let Some(context) = known.and_then(|(_, context)| context.upgrade()) {
             return Ok(context);
         }
-        let context = Arc::new(self.make_context(whole)?);
-        contexts.push((whole.first, Arc::downgrade(&context)));
+        let devices = members.iter().map(|whole| whole.devices());
+        let devices = devices.collect::<Result<Vec<_>, _>>()?.concat();
+        let (direct, cache) = (self.options.host_visible, self.options.program_cache.clone());
+        let context = Arc::new(Context::open(devices, direct, cache)?);
+        contexts.push((specs, Arc::downgrade(&context)));
         Ok(context)
     }
+}
 
-    fn make_context(&self, whole: &Whole) -> Result<Context, DeviceError> {
-        let spec = |part: u32| DeviceSpec::new(Backend::OpenCl, whole.first + part);
-        let (direct, cache) = (self.options.host_visible, self.options.program_cache.clone());
-        if whole.parts == 1 {
-            return Context::open(vec![(spec(0), whole.traits.clone())], Vec::new(), direct, cache);
+impl Whole {
+    /// Its devices, by name: itself, or its parts.
+    fn devices(&self) -> Result<Vec<(DeviceSpec, Traits)>, DeviceError> {
+        if self.parts == 1 {
+            return Ok(vec![(self.spec(0), self.traits.clone())]);
         }
-        let failed =
-            |message: String| DeviceError::Backend { device: spec(0), message: message.into() };
-        let units = whole.traits.units / whole.parts;
-        let properties = [CL_DEVICE_PARTITION_EQUALLY, units as isize, 0];
-        let parts = ClDevice::new(whole.traits.id.0).create_sub_devices(&properties);
-        let parts = parts.map_err(|error| failed(format!("it cannot be divided: {error}")))?;
-        let devices = (0..whole.parts)
-            .zip(&parts)
-            .map(|(number, part)| Ok((spec(number), Traits::ask(part.id()).map_err(failed)?)))
-            .collect::<Result<Vec<_>, DeviceError>>()?;
-        Context::open(devices, parts, direct, cache)
+        let failed = |message: String| DeviceError::Backend {
+            device: self.spec(0),
+            message: message.into(),
+        };
+        let parts =
+            parts::divide(self.traits.id, self.traits.units / self.parts).map_err(failed)?;
+        let named = (0..self.parts)
+            .zip(parts)
+            .map(|(number, part)| Ok((self.spec(number), Traits::ask(part.0).map_err(failed)?)));
+        named.collect()
     }
 }
 
@@ -229,9 +258,9 @@ impl BackendProbe for Probe {
         let (found, _) = self.look().map_err(failed)?;
         let whole = found.iter().find(|of| (of.first..of.first + of.parts).contains(&index));
         let whole = whole.ok_or_else(|| failed("there is no such device".into()))?;
-        let part = index - whole.first;
-        let context = self.context(whole)?;
-        let info = whole.info(part, &self.options);
-        OpenClDevice::open(&context, part as usize, info)
+        let context = self.context(whole, &found)?;
+        let info = whole.info(index - whole.first, &self.options);
+        let at = context.devices.iter().position(|(of, _)| *of == spec);
+        device::open(&context, at.expect("its own context has it"), info)
     }
 }

@@ -1,4 +1,4 @@
-//! Programs: OpenCL C, compiled once for each context and kept on disk between runs.
+//! Programs: OpenCL C, compiled once for each device of a context and kept on disk between runs.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -17,9 +17,12 @@ use crate::api::{ClKernel, Code, Program};
 use crate::describe::Traits;
 use crate::disk::Disk;
 
-/// The programs of one context.
+/// The programs of one device. Devices of a context do not share them: whoever uses one of them waits for no compiler of
+/// another, and a binary can be had and given for one alone.
 pub(crate) struct Programs {
-    devices: Vec<Traits>,
+    /// Its number in the context.
+    at: usize,
+    device: Traits,
     disk: Option<Disk>,
     /// By text, so that sources with the same text are compiled once.
     built: Mutex<HashMap<Arc<str>, Arc<OnceLock<Result<Program, Arc<str>>>>>>,
@@ -30,7 +33,7 @@ pub(crate) struct Programs {
 /// A function that can be launched.
 pub(crate) struct Entry {
     /// Keeps the key from being taken for another source's.
-    source: KernelSource,
+    _source: KernelSource,
     built: Arc<OnceLock<Result<Program, Arc<str>>>>,
     name: CString,
     /// Kernel objects that nobody uses: making one takes longer than setting its arguments.
@@ -38,14 +41,17 @@ pub(crate) struct Entry {
 }
 
 impl Programs {
-    pub(crate) fn new(devices: Vec<Traits>, cache: Option<PathBuf>) -> Self {
-        // The binding for several binaries at once passes the driver wrong addresses: contexts of several devices
-        // compile anew.
-        let disk = cache.filter(|_| devices.len() == 1).map(Disk::new);
-        Self { devices, disk, built: Mutex::default(), entries: Mutex::default() }
+    pub(crate) fn new(at: usize, device: &Traits, cache: Option<PathBuf>) -> Self {
+        Self {
+            at,
+            device: device.clone(),
+            disk: cache.map(Disk::new),
+            built: Mutex::default(),
+            entries: Mutex::default(),
+        }
     }
 
-    /// What `source` starts, compiled for all devices of the context.
+    /// What `source` starts.
     ///
     /// # Errors
     /// The compiler's log, or that there is no such function.
@@ -70,7 +76,7 @@ impl Programs {
         }
         let name = CString::new(&*source.entry)
             .map_err(|_| failed(format!("`{}` cannot be a function's name", source.entry)))?;
-        let entry = Entry { source: source.clone(), built, name, idle: Mutex::default() };
+        let entry = Entry { _source: source.clone(), built, name, idle: Mutex::default() };
         let first = entry.make().map_err(|code| {
             failed(format!("there is no kernel function `{}` in its source: {code}", source.entry))
         })?;
@@ -80,75 +86,48 @@ impl Programs {
     }
 
     fn build(&self, context: cl_context, text: &str) -> Result<Program, Arc<str>> {
-        let ids: Vec<cl_device_id> = self.devices.iter().map(|of| of.id.0).collect();
-        let name = self.disk.as_ref().map(|_| self.file_name(text));
-        if let Some((disk, name)) = self.disk.as_ref().zip(name.as_ref())
-            && let Some(binaries) = disk.read(name, ids.len())
-            && let Some(program) = from_binaries(context, &ids, &binaries)
-        {
+        let id = self.device.id.0;
+        let name = Disk::name(&[text, &self.device.name, &self.device.driver]);
+        let kept = self.disk.as_ref().and_then(|disk| disk.read(&name));
+        if let Some(program) = kept.and_then(|binary| from_binary(context, id, &binary)) {
             return Ok(program);
         }
         let program = create_program_with_source(context, &[text])
             .map(Program)
             .map_err(|code| Code(code).to_string())?;
-        if let Err(code) = build_program(program.0, &ids, c"", None, std::ptr::null_mut()) {
-            return Err(log(&program, &ids, Code(code)).into());
+        if let Err(code) = build_program(program.0, &[id], c"", None, std::ptr::null_mut()) {
+            return Err(log(&program, id, Code(code)).into());
         }
-        if let Some((disk, name)) = self.disk.as_ref().zip(name.as_ref())
+        if let Some(disk) = &self.disk
             && let Ok(found) = get_program_info(program.0, CL_PROGRAM_BINARIES)
         {
+            // One for each device of the context, empty for those that it was not compiled for.
             let binaries: Vec<Vec<u8>> = found.into();
-            disk.write(name, &binaries);
+            binaries.get(self.at).inspect(|binary| disk.write(&name, binary));
         }
         Ok(program)
-    }
-
-    /// What the binaries of `text` are called: a name that no other text, device or driver version has.
-    fn file_name(&self, text: &str) -> String {
-        let mut parts = vec![text];
-        parts.extend(self.devices.iter().flat_map(|of| [of.name.as_str(), of.driver.as_str()]));
-        Disk::name(&parts)
     }
 }
 
 /// A program from what an earlier run has kept; anything amiss means that there is none.
-fn from_binaries(
-    context: cl_context,
-    ids: &[cl_device_id],
-    binaries: &[Vec<u8>],
-) -> Option<Program> {
-    let parts: Vec<&[u8]> = binaries.iter().map(Vec::as_slice).collect();
-    // SAFETY: the devices are those of the context, and there is a binary for each.
-    let program = unsafe { create_program_with_binary(context, ids, &parts) };
+fn from_binary(context: cl_context, id: cl_device_id, binary: &[u8]) -> Option<Program> {
+    // SAFETY: the device is one of the context.
+    let program = unsafe { create_program_with_binary(context, &[id], &[binary]) };
     let program = Program(program.ok()?);
-    build_program(program.0, ids, c"", None, std::ptr::null_mut()).ok()?;
+    build_program(program.0, &[id], c"", None, std::ptr::null_mut()).ok()?;
     Some(program)
 }
 
-fn log(program: &Program, ids: &[cl_device_id], code: Code) -> String {
-    let mut text = String::new();
-    for &id in ids {
-        if let Ok(found) = get_program_build_info(program.0, id, CL_PROGRAM_BUILD_LOG) {
-            let found = String::from(found);
-            let found = found.trim_matches(|c: char| c.is_whitespace() || c == '\0');
-            if !text.contains(found) {
-                text.push_str(found);
-                text.push('\n');
-            }
-        }
-    }
-    match text.trim() {
+fn log(program: &Program, id: cl_device_id, code: Code) -> String {
+    let found = get_program_build_info(program.0, id, CL_PROGRAM_BUILD_LOG);
+    let text = found.map(String::from).unwrap_or_default();
+    match text.trim_matches(|c: char| c.is_whitespace() || c == '\0') {
         "" => format!("{code}, and the compiler says nothing"),
         text => text.to_owned(),
     }
 }
 
 impl Entry {
-    /// The source.
-    pub(crate) fn source(&self) -> &KernelSource {
-        &self.source
-    }
-
     /// A kernel object for the caller alone.
     pub(crate) fn take(self: &Arc<Self>) -> Result<Taken, Code> {
         let idle = lock(&self.idle).pop();

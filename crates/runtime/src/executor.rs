@@ -28,7 +28,7 @@ use syncline_device::{
 pub struct ExecutorOptions {
     /// Transfers between devices go through host memory, also where a direct copy would do.
     pub force_staging: bool,
-    /// The size of the pieces of a staged transfer.
+    /// The size of the pieces of a staged transfer, of which three are under way at a time; small transfers go in halves.
     pub staging_chunk_bytes: u64,
     /// The most host memory that staged transfers may hold at the same time.
     pub staging_memory_bytes: u64,
@@ -36,7 +36,11 @@ pub struct ExecutorOptions {
 
 impl Default for ExecutorOptions {
     fn default() -> Self {
-        Self { force_staging: false, staging_chunk_bytes: 8 << 20, staging_memory_bytes: 256 << 20 }
+        Self {
+            force_staging: false,
+            staging_chunk_bytes: 16 << 20,
+            staging_memory_bytes: 512 << 20,
+        }
     }
 }
 

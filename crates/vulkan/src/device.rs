@@ -4,11 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use syncline_device::{
-    Allocator, Capabilities, Deadline, Device, DeviceError, DeviceInfo, DeviceSpec, Lane, LaneInfo,
-    LaneKind,
+    Allocator, Bridge, Capabilities, Deadline, Device, DeviceError, DeviceInfo, DeviceSpec, Lane,
+    LaneInfo, LaneKind,
 };
 
-use crate::bridge::Bridge;
 use crate::candidate::Candidate;
 use crate::gpu::{Gpu, lock};
 use crate::host::{is_own_thread, spawn};
@@ -89,13 +88,14 @@ impl VulkanDevice {
             VulkanAllocator::new(&gpu, info.memory_bytes, info.capabilities.host_visible);
         let pipelines = Pipelines::new(&gpu)?;
         let kit = Arc::new(Kit { gpu, allocator: allocator.clone(), pipelines });
+        let bridge = Arc::new(Bridge::start(&format!("{spec} bridge"), spec)?);
         let mut device = Self {
             info,
             lanes: Vec::new(),
             opened: Mutex::default(),
             allocator,
             kit,
-            bridge: Arc::default(),
+            bridge,
             threads: Vec::new(),
         };
         device.start_threads()?;
@@ -111,7 +111,7 @@ impl VulkanDevice {
         Ok(device)
     }
 
-    /// One thread for each queue, and one for what waits for others.
+    /// One thread for each queue, which learns what has completed.
     fn start_threads(&mut self) -> Result<(), DeviceError> {
         let spec = self.info.spec;
         for at in 0..self.kit.gpu.queues.len() {
@@ -119,8 +119,6 @@ impl VulkanDevice {
             let reap = move || gpu.queues[at].reap(&gpu);
             self.threads.push(spawn(spec, format!("{spec} reaper {at}"), reap)?);
         }
-        let bridge = self.bridge.clone();
-        self.threads.push(spawn(spec, format!("{spec} bridge"), move || bridge.run())?);
         Ok(())
     }
 
@@ -165,20 +163,22 @@ impl Drop for VulkanDevice {
         lanes.iter().for_each(|lane| lane.close());
         // A thread of ours that drops the last handle would wait for itself: then the rest ends by itself, and what
         // is in use of the driver lives until it has.
-        if !is_own_thread() {
+        let waits = !is_own_thread() && !self.bridge.is_current();
+        if waits {
             for lane in &lanes {
                 // What was handed over ends by itself, what was not has failed: either way the wait ends.
                 let _ = lane.last().wait(Deadline::NEVER);
             }
         }
-        lanes.iter().for_each(|lane| lane.host.join());
+        lanes.iter().for_each(|lane| lane.host.end(waits));
         self.kit.gpu.queues.iter().for_each(|queue| queue.close());
-        self.bridge.close();
-        if !is_own_thread() {
+        if waits {
             for thread in self.threads.drain(..) {
                 // Its panic, if any, was reported by the panic hook.
                 let _ = thread.join();
             }
+            // A program may exit next, and must not find a thread of ours inside of the driver.
+            self.bridge.settle(Deadline::NEVER);
         }
     }
 }

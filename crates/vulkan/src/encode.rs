@@ -1,5 +1,6 @@
 //! From commands to operations of the driver: bindings, parameters, regions of copies, and the barriers between them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use ash::vk;
@@ -20,7 +21,13 @@ pub(crate) enum Op {
     Barrier,
     /// The device notes the time, before or after a command.
     Stamp,
-    Dispatch(Launch),
+    /// A launch of a kernel.
+    Dispatch {
+        pipeline: Arc<Pipeline>,
+        /// Which of [`Encoded::sets`] is bound.
+        set: usize,
+        groups: [u32; 3],
+    },
     Copy {
         source: vk::Buffer,
         target: vk::Buffer,
@@ -34,33 +41,32 @@ pub(crate) enum Op {
     },
 }
 
-/// A launch of a kernel.
-pub(crate) struct Launch {
-    pub(crate) pipeline: Arc<Pipeline>,
-    /// The arguments, then the parameters.
-    pub(crate) bindings: Vec<vk::DescriptorBufferInfo>,
-    pub(crate) groups: [u32; 3],
+/// What a launch is bound to: the arguments, then the parameters. Launches that are bound to the same share it, so that
+/// neither the driver nor the device is told again.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct BindingSet {
+    pub(crate) layout: vk::DescriptorSetLayout,
+    pub(crate) bindings: Vec<Binding>,
+}
+
+/// A part of a buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Binding {
+    /// `None`: what the host writes once.
+    pub(crate) buffer: Option<vk::Buffer>,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
 }
 
 /// Operations, and the memory that belongs to them.
 pub(crate) struct Encoded {
     pub(crate) ops: Vec<Op>,
+    pub(crate) sets: Vec<BindingSet>,
     pub(crate) upload: Option<Arc<Upload>>,
     pub(crate) scratch: Vec<VulkanMemory>,
     pub(crate) staging: Vec<Arc<Upload>>,
     /// The numbers of the commands that stamps stand around.
     pub(crate) stamped: Vec<u32>,
-}
-
-impl Encoded {
-    /// How many descriptor sets the operations need, and descriptors in them.
-    pub(crate) fn sets(&self) -> (u32, u32) {
-        let launches = self.ops.iter().filter_map(|op| match op {
-            Op::Dispatch(launch) => Some(launch.bindings.len() as u32),
-            _ => None,
-        });
-        launches.fold((0, 0), |(sets, all), bindings| (sets + 1, all + bindings))
-    }
 }
 
 /// Collects operations.
@@ -72,8 +78,13 @@ pub(crate) struct Encoder<'a> {
     /// What the host writes once: parameters and patterns. Operations name places in it, which become places in a
     /// buffer when all are known.
     bytes: Vec<u8>,
-    /// Operations whose source, or last binding, is in `bytes`.
+    /// Where in `bytes` a block of parameters lies.
+    blocks: HashMap<Box<[u8]>, u64>,
+    /// Copies whose source is in `bytes`.
     uploaded: Vec<usize>,
+    sets: Vec<BindingSet>,
+    /// The numbers of `sets`.
+    set_numbers: HashMap<BindingSet, usize>,
     /// What was touched since the last barrier.
     touched: Vec<(BufferId, Region, bool)>,
     /// The commands around which the device notes the time; `None`: it does not.
@@ -90,7 +101,10 @@ impl<'a> Encoder<'a> {
             scratch: Vec::new(),
             staging: Vec::new(),
             bytes: Vec::new(),
+            blocks: HashMap::new(),
             uploaded: Vec::new(),
+            sets: Vec::new(),
+            set_numbers: HashMap::new(),
             touched: Vec::new(),
         }
     }
@@ -137,28 +151,21 @@ impl<'a> Encoder<'a> {
             }
             let (buffer, start) = piece.piece().place();
             for at in &self.uploaded {
-                match &mut self.ops[*at] {
-                    Op::Dispatch(launch) => {
-                        for binding in &mut launch.bindings {
-                            if binding.buffer == vk::Buffer::null() {
-                                binding.buffer = buffer;
-                                binding.offset += start;
-                            }
-                        }
-                    }
-                    Op::Copy { source, regions, .. } => {
-                        *source = buffer;
-                        regions.iter_mut().for_each(|region| region.src_offset += start);
-                    }
-                    Op::Barrier | Op::Stamp | Op::Fill { .. } => {
-                        unreachable!("they upload nothing")
-                    }
-                }
+                let Op::Copy { source, regions, .. } = &mut self.ops[*at] else {
+                    unreachable!("copies only")
+                };
+                *source = buffer;
+                regions.iter_mut().for_each(|region| region.src_offset += start);
+            }
+            let uploaded = self.sets.iter_mut().flat_map(|set| &mut set.bindings);
+            for binding in uploaded.filter(|binding| binding.buffer.is_none()) {
+                (binding.buffer, binding.offset) = (Some(buffer), binding.offset + start);
             }
             upload = Some(Arc::new(piece));
         }
         Ok(Encoded {
             ops: self.ops,
+            sets: self.sets,
             upload,
             scratch: self.scratch,
             staging: self.staging,
@@ -387,7 +394,7 @@ impl<'a> Encoder<'a> {
         for (at, (arg, view)) in dispatch.args.iter().zip(&views).enumerate() {
             let Some((first, last)) = view.span() else {
                 // Never touched: bound to the parameters, which are always there.
-                bindings.push(vk::DescriptorBufferInfo::default());
+                bindings.push(None);
                 bound_starts.push(0);
                 continue;
             };
@@ -403,12 +410,8 @@ impl<'a> Encoder<'a> {
                 });
             }
             let (buffer, place) = self.kit.place(&arg.target)?;
-            bindings.push(
-                vk::DescriptorBufferInfo::default()
-                    .buffer(buffer)
-                    .offset(place + start)
-                    .range(range),
-            );
+            let offset = place + start;
+            bindings.push(Some(Binding { buffer: Some(buffer), offset, bytes: range }));
             bound_starts.push(start);
         }
         let mut words = Vec::new();
@@ -426,16 +429,31 @@ impl<'a> Encoder<'a> {
         // A binding has at least one word.
         words.resize(words.len().max(1), 0);
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let offset = self.push_bytes(&bytes);
         let parameters =
-            vk::DescriptorBufferInfo::default().offset(offset).range(bytes.len() as u64);
-        for binding in &mut bindings {
-            if binding.buffer == vk::Buffer::null() {
-                *binding = parameters;
-            }
-        }
-        bindings.push(parameters);
-        self.push_uploaded(Op::Dispatch(Launch { pipeline, bindings, groups }));
+            Binding { buffer: None, offset: self.block(&bytes), bytes: bytes.len() as u64 };
+        let bindings = bindings.into_iter().chain([None]);
+        let bindings = bindings.map(|binding| binding.unwrap_or(parameters)).collect();
+        let set = self.set(BindingSet { layout: pipeline.layout.set, bindings });
+        self.ops.push(Op::Dispatch { pipeline, set, groups });
         Ok(())
+    }
+
+    /// Where a block of parameters lies in what the host writes.
+    fn block(&mut self, bytes: &[u8]) -> u64 {
+        if let Some(at) = self.blocks.get(bytes) {
+            return *at;
+        }
+        let at = self.push_bytes(bytes);
+        self.blocks.insert(bytes.into(), at);
+        at
+    }
+
+    /// The number of a set.
+    fn set(&mut self, set: BindingSet) -> usize {
+        let next = self.sets.len();
+        *self.set_numbers.entry(set).or_insert_with_key(|set| {
+            self.sets.push(set.clone());
+            next
+        })
     }
 }

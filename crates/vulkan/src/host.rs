@@ -76,11 +76,11 @@ impl HostThread {
         })
     }
 
-    /// Lets the thread end when it has nothing left to do, and waits for that.
-    pub(crate) fn join(&self) {
+    /// Lets the thread end when it has nothing left to do; if it `waits`, waits for that.
+    pub(crate) fn end(&self, waits: bool) {
         let Some((sender, thread)) = lock(&self.running).take() else { return };
         drop(sender);
-        if !is_own_thread() {
+        if waits {
             // It catches panics of the user's functions; one of its own was reported by the panic hook.
             let _ = thread.join();
         }

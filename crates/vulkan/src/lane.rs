@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 pub(crate) use batch::Batch;
+use batch::Wait;
 use syncline_device::{
-    Backend, CommandTime, DeviceError, DeviceSpec, Lane, LaneInfo, Point, PointStatus, Timeline,
-    TimelineOwner, Watch, Work,
+    Backend, Bell, Bridge, CommandTime, DeviceError, DeviceSpec, Lane, LaneInfo, Point,
+    PointStatus, Timeline, TimelineOwner, Woken, Work,
 };
 
-use crate::bridge::{Bridge, Call, Waker};
 use crate::gpu::lock;
 use crate::host::HostThread;
 use crate::kit::Kit;
@@ -36,6 +36,7 @@ pub(crate) struct Core {
     queue: usize,
     commands: Arc<CommandPool>,
     call: Arc<Call>,
+    bridge: Arc<Bridge>,
     pub(crate) host: HostThread,
     state: Mutex<State>,
     /// Whether it is noted when commands run.
@@ -50,8 +51,6 @@ struct State {
     value_last: u64,
     /// Not handed over yet, in order.
     pending: VecDeque<Box<Batch>>,
-    /// On what the first pending batch waits for.
-    watches: Vec<Watch>,
     /// Batches handed over and not ended.
     flying: u32,
     /// The batch handed over last ends on the host, or goes on there: nothing may follow yet.
@@ -66,9 +65,29 @@ struct State {
 enum Readiness {
     /// Nothing but values that are in a queue already.
     Ready(Vec<SemaphoreValue>),
-    /// Points that only the host can see.
-    Waits(Vec<Point>),
+    /// Points that only the host can see, of which the bridge was told.
+    Blocked,
     Failed(DeviceError),
+}
+
+/// How the bridge and other lanes reach a lane. It does not keep the lane: the last handle of one must not be dropped by
+/// whoever signals.
+pub(crate) struct Call {
+    lane: Weak<Core>,
+    bell: Bell,
+}
+
+impl Call {
+    /// Has the bridge look at the lane soon.
+    pub(crate) fn ring(self: &Arc<Self>) {
+        self.bell.ring(self.clone());
+    }
+}
+
+impl Woken for Call {
+    fn wake(self: Arc<Self>) {
+        self.lane.upgrade().inspect(|lane| lane.pump());
+    }
 }
 
 impl VulkanLane {
@@ -86,7 +105,6 @@ impl VulkanLane {
             semaphore,
             value_last: 0,
             pending: VecDeque::new(),
-            watches: Vec::new(),
             flying: 0,
             fenced: false,
             doomed: None,
@@ -99,7 +117,8 @@ impl VulkanLane {
             kit: kit.clone(),
             queue,
             commands,
-            call: Call::new(me.clone(), bridge),
+            call: Arc::new(Call { lane: me.clone(), bell: bridge.bell() }),
+            bridge: bridge.clone(),
             state: Mutex::new(state),
             notes_times: AtomicBool::new(false),
             times: Mutex::default(),
@@ -194,7 +213,7 @@ impl Core {
             owner: state.owner.clone(),
             semaphore: state.semaphore.clone(),
             value,
-            waits,
+            waits: waits.into_iter().map(Wait::from).collect(),
             steps,
             current: None,
             fenced: false,
@@ -248,27 +267,23 @@ impl Core {
             if state.fenced {
                 return;
             }
-            let Some(front) = state.pending.front() else { return };
+            let (fate, closing, flying) = (state.doomed.clone(), state.closing, state.flying > 0);
+            let Some(front) = state.pending.front_mut() else { return };
             // The host cannot wait in a queue: what it does comes when all before it has ended.
-            let by_host = front.begins_on_host();
-            if by_host && state.flying > 0 {
+            if flying && front.begins_on_host() {
                 return;
             }
-            let readiness = match (&state.doomed, state.closing) {
-                (Some(cause), _) => Readiness::Failed(cause.clone()),
+            let readiness = match (fate, closing) {
+                (Some(cause), _) => Readiness::Failed(cause),
                 (None, true) => Readiness::Failed(self.closed()),
                 (None, false) => self.readiness(front),
             };
             let cause = match readiness {
-                Readiness::Waits(points) => match self.watch(&mut state, points, by_host) {
-                    true => continue,
-                    false => return,
-                },
+                Readiness::Blocked => return,
                 // What is in flight ends first: a lane fails in the order of its batches.
                 Readiness::Failed(_) if state.flying > 0 => return,
                 Readiness::Failed(cause) => cause,
                 Readiness::Ready(waits) => {
-                    state.watches.clear();
                     let batch = state.pending.pop_front().expect("it was the first");
                     state.flying += 1;
                     match self.start_step(&mut state, batch, &waits) {
@@ -291,28 +306,32 @@ impl Core {
         }
     }
 
-    fn readiness(&self, batch: &Batch) -> Readiness {
-        let mut device_waits = Vec::new();
-        let mut host_waits = Vec::new();
-        for point in &batch.waits {
-            let status = point.status();
+    /// Looks at what `batch` waits for, and tells the bridge of what it has to see to.
+    fn readiness(&self, batch: &mut Batch) -> Readiness {
+        let (by_host, mut device_waits, mut blocked) = (batch.begins_on_host(), Vec::new(), false);
+        for wait in &mut batch.waits {
+            let status = wait.point.status();
             if let PointStatus::Failed(cause) = status {
                 return Readiness::Failed(cause.inherited(&self.info.name, batch.task.as_ref()));
             }
-            let semaphore = self.semaphore_of(point).filter(|of| of.submitted() >= point.value());
-            if let Some(semaphore) = semaphore.filter(|_| !batch.begins_on_host()) {
+            let semaphore = self.semaphore_of(&wait.point).filter(|_| !by_host);
+            match semaphore.filter(|of| of.is_submitted(wait.point.value(), &self.call)) {
                 // What is in the same queue comes before; for another one the device waits, also where the value was
                 // reached long ago: the wait makes that queue's writes visible in this one.
-                if semaphore.queue != self.queue {
-                    device_waits.push((semaphore.raw, point.value()));
+                Some(semaphore) if semaphore.queue == self.queue => {}
+                Some(semaphore) => device_waits.push((semaphore.raw, wait.point.value())),
+                None if status == PointStatus::Pending => {
+                    blocked = true;
+                    if !std::mem::replace(&mut wait.watched, true) {
+                        self.bridge.when(&wait.point, self.call.clone());
+                    }
                 }
-            } else if status == PointStatus::Pending {
-                host_waits.push(point.clone());
+                None => {}
             }
         }
-        match host_waits.is_empty() {
-            true => Readiness::Ready(device_waits),
-            false => Readiness::Waits(host_waits),
+        match blocked {
+            true => Readiness::Blocked,
+            false => Readiness::Ready(device_waits),
         }
     }
 
@@ -320,25 +339,6 @@ impl Core {
     fn semaphore_of<'p>(&self, point: &'p Point) -> Option<&'p Semaphore> {
         let semaphore = point.timeline().native()?.downcast_ref::<Semaphore>()?;
         Arc::ptr_eq(&semaphore.gpu, &self.kit.gpu).then_some(semaphore)
-    }
-
-    /// Sees to it that the bridge looks at this lane when one of `points` changes; `true` if one has already.
-    fn watch(&self, state: &mut State, points: Vec<Point>, by_host: bool) -> bool {
-        // Those of an earlier look that are awaited still are kept.
-        let same = state.watches.len() == points.len()
-            && state.watches.iter().zip(&points).all(|(watch, point)| watch.point() == point);
-        if !same {
-            let waker = Arc::new(Waker(self.call.clone()));
-            state.watches = points.iter().map(|point| point.watch(waker.clone())).collect();
-        }
-        let changed =
-            state.watches.iter().map(Watch::look).any(|status| status != PointStatus::Pending);
-        // Work of this device need not complete: once it is in a queue, the device can do the waiting.
-        let in_queue = |point: &Point| match self.semaphore_of(point) {
-            Some(semaphore) if !by_host => semaphore.call_when_submitted(point.value(), &self.call),
-            _ => false,
-        };
-        points.iter().any(in_queue) || changed
     }
 
     /// Begins the next step of `batch`, or its end where there is none.
@@ -439,7 +439,6 @@ impl Core {
             let is_current = Arc::ptr_eq(&state.owner, &batch.owner);
             if is_current {
                 state.failed.get_or_insert_with(|| cause.clone());
-                state.watches.clear();
                 std::mem::take(&mut state.pending)
             } else {
                 VecDeque::new()
@@ -478,6 +477,13 @@ impl Core {
         if !std::mem::replace(&mut state.closing, true) {
             self.hand_over(state);
         }
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // Points that were awaited by batches that have failed may never be decided.
+        self.bridge.forget(self.call.clone());
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! [`Probe`] lists the devices and opens them; everything else is the [`Device`](syncline_device::Device) that it
 //! returns. Lanes share the device's queues, their timelines are timeline semaphores, kernels are WGSL. `README.md` beside the source
-//! says which waits the device does and which the host. This crate knows nothing of task graphs or plans.
+//! says which waits the device does and which the host. [`conformance`] is the suite that every device passes, with
+//! kernels in WGSL. This crate knows nothing of task graphs or plans.
 //!
 //! ```
 //! use syncline_deps::Dtype;
@@ -35,8 +36,8 @@
 //! # Ok::<(), syncline_device::DeviceError>(())
 //! ```
 
-mod bridge;
 mod candidate;
+pub mod conformance;
 mod device;
 mod encode;
 mod gpu;

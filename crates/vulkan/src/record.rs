@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use ash::vk;
 use syncline_device::DeviceError;
 
-use crate::encode::{Encoded, Op};
+use crate::encode::{BindingSet, Encoded, Op};
 use crate::gpu::{Gpu, lock};
 use crate::memory::{Upload, VulkanMemory};
 use crate::pipeline::Pipeline;
@@ -67,9 +67,12 @@ impl CommandPool {
         times: Times,
     ) -> Result<Recorded, DeviceError> {
         let gpu = &self.gpu;
-        let descriptors = match encoded.sets() {
-            (0, _) => None,
-            (sets, count) => Some(self.descriptors.take(gpu, sets, count)?),
+        let descriptors = match encoded.sets.len() {
+            0 => None,
+            sets => {
+                let count = encoded.sets.iter().map(|set| set.bindings.len()).sum::<usize>();
+                Some(self.descriptors.take(gpu, sets as u32, count as u32)?)
+            }
         };
         let stamps = Stamps::new(gpu, encoded.stamped)?;
         let mut state = lock(&self.state);
@@ -94,14 +97,18 @@ impl CommandPool {
             stamps,
             pool: self.clone(),
         };
-        // SAFETY: the buffer is not in use, and the lock makes this the only recording of the pool.
-        let result = unsafe { recorded.write(gpu, &encoded.ops, times) };
+        // SAFETY: the buffer and the descriptors are not in use, and the lock makes this the only recording of the pool.
+        let result = unsafe {
+            recorded
+                .bind(gpu, &encoded.sets)
+                .and_then(|sets| recorded.write(gpu, &encoded.ops, &sets, times))
+        };
         drop(state);
         recorded._pipelines = encoded
             .ops
             .into_iter()
             .filter_map(|op| match op {
-                Op::Dispatch(dispatch) => Some(dispatch.pipeline),
+                Op::Dispatch { pipeline, .. } => Some(pipeline),
                 _ => None,
             })
             .collect();
@@ -111,9 +118,60 @@ impl CommandPool {
 }
 
 impl Recorded {
+    /// The driver's sets for `sets`.
+    ///
+    /// # Safety
+    /// The descriptor pool is not in use.
+    unsafe fn bind(
+        &self,
+        gpu: &Gpu,
+        sets: &[BindingSet],
+    ) -> Result<Vec<vk::DescriptorSet>, DeviceError> {
+        let Some(pool) = &self.descriptors else { return Ok(Vec::new()) };
+        let layouts: Vec<_> = sets.iter().map(|set| set.layout).collect();
+        let info = vk::DescriptorSetAllocateInfo::default()
+            .descriptor_pool(pool.raw)
+            .set_layouts(&layouts);
+        // SAFETY: the caller's promise; the pool has room for them.
+        let made = unsafe { gpu.raw.allocate_descriptor_sets(&info) }
+            .map_err(|error| gpu.error("vkAllocateDescriptorSets", error))?;
+        let infos: Vec<_> = sets
+            .iter()
+            .flat_map(|set| &set.bindings)
+            .map(|binding| {
+                [vk::DescriptorBufferInfo::default()
+                    .buffer(binding.buffer.expect("uploads have been placed"))
+                    .offset(binding.offset)
+                    .range(binding.bytes)]
+            })
+            .collect();
+        let places = made.iter().zip(sets).flat_map(|(&of, set)| {
+            (0..set.bindings.len() as u32).map(move |binding| (of, binding))
+        });
+        let writes: Vec<_> = places
+            .zip(&infos)
+            .map(|((set, binding), info)| {
+                vk::WriteDescriptorSet::default()
+                    .dst_set(set)
+                    .dst_binding(binding)
+                    .descriptor_type(vk::DescriptorType::STORAGE_BUFFER)
+                    .buffer_info(info)
+            })
+            .collect();
+        // SAFETY: the sets are new, their buffers held by `self` or by the leases of whoever submits.
+        unsafe { gpu.raw.update_descriptor_sets(&writes, &[]) };
+        Ok(made)
+    }
+
     /// # Safety
     /// The command buffer is not in use, and nobody else uses its pool.
-    unsafe fn write(&self, gpu: &Gpu, ops: &[Op], times: Times) -> Result<(), DeviceError> {
+    unsafe fn write(
+        &self,
+        gpu: &Gpu,
+        ops: &[Op],
+        sets: &[vk::DescriptorSet],
+        times: Times,
+    ) -> Result<(), DeviceError> {
         let (device, raw) = (&gpu.raw, self.raw);
         let flags = match times {
             Times::Once => vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT,
@@ -135,7 +193,7 @@ impl Recorded {
                 device.cmd_reset_query_pool(raw, stamps.raw, 0, stamps.count());
             }
             let mut stamped = 0;
-            let mut bound = vk::Pipeline::null();
+            let (mut pipeline_bound, mut set_bound) = (vk::Pipeline::null(), None);
             for op in ops {
                 match op {
                     Op::Barrier => {
@@ -151,38 +209,19 @@ impl Recorded {
                             stamped += 1;
                         }
                     }
-                    Op::Dispatch(dispatch) => {
-                        let pipeline = &dispatch.pipeline;
-                        let pool = self.descriptors.as_ref().expect("counted").raw;
-                        let sets = [pipeline.layout.set];
-                        let info = vk::DescriptorSetAllocateInfo::default()
-                            .descriptor_pool(pool)
-                            .set_layouts(&sets);
-                        let sets = device
-                            .allocate_descriptor_sets(&info)
-                            .map_err(|error| gpu.error("vkAllocateDescriptorSets", error))?;
-                        let writes: Vec<_> = dispatch
-                            .bindings
-                            .iter()
-                            .zip(0..)
-                            .map(|(binding, at)| {
-                                vk::WriteDescriptorSet::default()
-                                    .dst_set(sets[0])
-                                    .dst_binding(at)
-                                    .descriptor_type(vk::DescriptorType::STORAGE_BUFFER)
-                                    .buffer_info(std::slice::from_ref(binding))
-                            })
-                            .collect();
-                        device.update_descriptor_sets(&writes, &[]);
+                    Op::Dispatch { pipeline, set, groups: [x, y, z] } => {
                         let compute = vk::PipelineBindPoint::COMPUTE;
-                        if bound != pipeline.raw {
+                        if pipeline_bound != pipeline.raw {
                             device.cmd_bind_pipeline(raw, compute, pipeline.raw);
-                            bound = pipeline.raw;
+                            pipeline_bound = pipeline.raw;
                         }
-                        let layout = pipeline.layout.pipeline;
-                        device.cmd_bind_descriptor_sets(raw, compute, layout, 0, &sets, &[]);
-                        let [x, y, z] = dispatch.groups;
-                        device.cmd_dispatch(raw, x, y, z);
+                        // A set belongs to one layout, so that another layout is another set.
+                        if set_bound != Some(set) {
+                            let (layout, set) = (pipeline.layout.pipeline, &sets[*set..][..1]);
+                            device.cmd_bind_descriptor_sets(raw, compute, layout, 0, set, &[]);
+                        }
+                        set_bound = Some(set);
+                        device.cmd_dispatch(raw, *x, *y, *z);
                     }
                     Op::Copy { source, target, regions } => {
                         for regions in regions.chunks(4_096) {

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use ash::vk;
 use syncline_device::DeviceError;
 
-use crate::bridge::Call;
 use crate::gpu::{Gpu, lock};
+use crate::lane::Call;
 
 /// The timeline semaphore of a lane: what is behind its timeline.
 pub(crate) struct Semaphore {
@@ -29,21 +29,16 @@ impl Semaphore {
         Ok(Arc::new(Self { raw, callers, queue, submitted, gpu: gpu.clone() }))
     }
 
-    pub(crate) fn submitted(&self) -> u64 {
+    fn submitted(&self) -> u64 {
         // Pairs with the store below: who sees the value finds the signal in its queue.
         self.submitted.load(Ordering::Acquire)
     }
 
-    /// Notes that the signal of `value` is on its way. Called under the lane's lock, with growing values.
-    pub(crate) fn note_submitted(&self, value: u64) {
-        self.submitted.store(value, Ordering::Release);
-        for call in lock(&self.callers).drain(..) {
-            call.queue();
+    /// Whether the signal of `value` is in a queue; if not, `call` is made at the next submission.
+    pub(crate) fn is_submitted(&self, value: u64, call: &Arc<Call>) -> bool {
+        if self.submitted() >= value {
+            return true;
         }
-    }
-
-    /// Calls back at the next submission, unless `value` was submitted before: then returns `true`.
-    pub(crate) fn call_when_submitted(&self, value: u64, call: &Arc<Call>) -> bool {
         let mut callers = lock(&self.callers);
         if !callers.iter().any(|other| Arc::ptr_eq(other, call)) {
             callers.push(call.clone());
@@ -51,6 +46,14 @@ impl Semaphore {
         drop(callers);
         // After the entry: a submission that did not find it had stored its value before, and the lock passed it on.
         self.submitted() >= value
+    }
+
+    /// Notes that the signal of `value` is on its way. Called under the lane's lock, with growing values.
+    pub(crate) fn note_submitted(&self, value: u64) {
+        self.submitted.store(value, Ordering::Release);
+        for call in lock(&self.callers).drain(..) {
+            call.ring();
+        }
     }
 
     /// Sets the value from the host; nothing that signals it is in a queue.

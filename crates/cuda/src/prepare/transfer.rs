@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use syncline_deps::View;
 use syncline_device::copy::{CopyPlan, Loop};
-use syncline_device::{Backend, BufferView, Copy, DeviceError, Fill, Pattern};
+use syncline_device::driver::{host_start, refuse_between_hosts};
+use syncline_device::{Copy, DeviceError, Fill, Pattern};
 
 use super::Preparer;
 use crate::api::Pinned;
@@ -14,15 +15,11 @@ use crate::command::{Call, Op, Place, Rows, Set, Slot, Unit};
 const SLOT_BYTES: u64 = 16 << 20;
 
 impl Preparer {
-    pub(super) fn copy(&self, copy: &Copy, ops: &mut Vec<Op>) -> Result<(), DeviceError> {
+    pub(crate) fn prepare_copy(&self, copy: &Copy, ops: &mut Vec<Op>) -> Result<(), DeviceError> {
         let plan = CopyPlan::new(copy.source.view(), copy.target.view())?;
-        let (source, target) = (host(&copy.source)?, host(&copy.target)?);
+        let (source, target) = (host_start(&copy.source)?, host_start(&copy.target)?);
         match (source, target) {
-            (Some(_), Some(_)) => Err(DeviceError::Unsupported {
-                device: self.context.spec,
-                what: "a copy between two buffers of the host (a lane of a CPU device does that)"
-                    .into(),
-            }),
+            (Some(_), Some(_)) => Err(refuse_between_hosts(self.context.spec)),
             (Some(source), None) => {
                 let target = Place::Device(self.memory(&copy.target)?.start());
                 self.upload(&plan, source, target, ops)
@@ -118,7 +115,7 @@ impl Preparer {
         Ok(())
     }
 
-    pub(super) fn fill(&self, fill: &Fill, ops: &mut Vec<Op>) -> Result<(), DeviceError> {
+    pub(crate) fn prepare_fill(&self, fill: &Fill, ops: &mut Vec<Op>) -> Result<(), DeviceError> {
         let start = self.memory(&fill.target)?.start();
         let view = fill.target.view();
         // The runs of the view, forwards.
@@ -137,7 +134,7 @@ impl Preparer {
         // Rows of elements along the longest loop, whichever it is: each is one command.
         let longest = (0..loops.len()).max_by_key(|&at| loops[at].count).unwrap_or(0);
         let row = loops.remove(longest);
-        unroll(&loops, 0, plan.target_offset() as i64, &mut |_, to| {
+        Loop::unroll(&loops, 0, plan.target_offset() as i64, &mut |_, to| {
             for (offset, unit) in units(&fill.pattern, to as u64, row.target_stride as u64) {
                 let (target, pitch) = (start + to as u64 + offset, row.target_stride as usize);
                 ops.push(Op::Set(Set { target, unit, pitch, count: row.count as usize }));
@@ -152,15 +149,6 @@ impl Preparer {
         let pinned = pool.take(bytes, |bytes| Pinned::new(primary, bytes))?;
         Ok(Slot::new(pinned, pool))
     }
-}
-
-/// Where the host reaches a view's buffer, if it lives on a CPU device.
-fn host(view: &BufferView) -> Result<Option<*mut u8>, DeviceError> {
-    if view.buffer().device().backend != Backend::Cpu {
-        return Ok(None);
-    }
-    let start = view.buffer().allocate()?.host_pointer();
-    Ok(Some(start.expect("memory of a CPU device, which the host reaches").as_ptr()))
 }
 
 fn flat(bytes: u64) -> Result<CopyPlan, DeviceError> {
@@ -198,19 +186,15 @@ fn rows(plan: &CopyPlan, source: Place, target: Place, ops: &mut Vec<Op>) {
         Some(row) => (&loops[..loops.len() - 1], row),
         None => (loops, (1, bytes, bytes)),
     };
-    unroll(outer, plan.source_offset() as i64, plan.target_offset() as i64, &mut |from, to| {
-        let (source, target) = (source.at(from as u64), target.at(to as u64));
-        ops.push(Op::Copy(Rows { source, target, bytes, count, source_pitch, target_pitch }));
-    });
-}
-
-fn unroll(loops: &[Loop], source: i64, target: i64, each: &mut impl FnMut(i64, i64)) {
-    let Some((of, inner)) = loops.split_first() else { return each(source, target) };
-    for round in 0..of.count as i64 {
-        let (source, target) =
-            (source + round * of.source_stride, target + round * of.target_stride);
-        unroll(inner, source, target, each);
-    }
+    Loop::unroll(
+        outer,
+        plan.source_offset() as i64,
+        plan.target_offset() as i64,
+        &mut |from, to| {
+            let (source, target) = (source.at(from as u64), target.at(to as u64));
+            ops.push(Op::Copy(Rows { source, target, bytes, count, source_pitch, target_pitch }));
+        },
+    );
 }
 
 /// A pattern as units that can be set, with their places in it: as large as the places of the elements allow, which

@@ -63,7 +63,13 @@ impl<D: Driver> DriverLane<D> {
         number: u32,
         list: &mut OpList<D::Op>,
     ) -> Result<(), DeviceError> {
-        self.queue.driver.prepare(of, &mut list.ops)?;
+        let (driver, ops) = (&self.queue.driver, &mut list.ops);
+        match of {
+            Command::Copy(copy) => driver.copy(copy, ops)?,
+            Command::Fill(fill) => driver.fill(fill, ops)?,
+            Command::Dispatch(dispatch) => driver.dispatch(dispatch, ops)?,
+            Command::Host(_) | Command::Recording(_) => unreachable!("a step of its own"),
+        }
         list.commands.resize(list.ops.len(), number);
         Ok(())
     }

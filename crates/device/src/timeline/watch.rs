@@ -60,6 +60,11 @@ impl Point {
         self.timeline().watchers().push(entry.clone());
         Watch { point: self.clone(), entry }
     }
+
+    /// Where the point stands; if it is pending, the next change of its timeline wakes all who watch it.
+    pub(crate) fn arm(&self) -> PointStatus {
+        self.timeline().arm(self.value())
+    }
 }
 
 impl Watch {
@@ -71,7 +76,7 @@ impl Watch {
     /// Where the point stands; if it is pending, the next change of its timeline calls the waker.
     pub fn look(&self) -> PointStatus {
         // The entry is on the list before the timeline is armed, so that whoever finds it armed finds the entry too.
-        self.point.timeline().arm(self.point.value())
+        self.point.arm()
     }
 }
 

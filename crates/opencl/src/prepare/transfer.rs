@@ -2,7 +2,8 @@
 
 use syncline_deps::View;
 use syncline_device::copy::{CopyPlan, Loop};
-use syncline_device::{Backend, BufferView, Copy, DeviceError, Fill, Memory};
+use syncline_device::driver::{host_start, refuse_between_hosts};
+use syncline_device::{BufferView, Copy, DeviceError, Fill, Memory};
 
 use super::{Preparer, start};
 use crate::command::{Hold, Launch, Native, Op, Place, Rows};
@@ -19,7 +20,7 @@ const GROUP: usize = 64;
 const NATIVE_BYTES: u64 = 8 << 20;
 
 impl Preparer {
-    pub(super) fn copy(&self, copy: &Copy, ops: &mut Vec<Op>) -> Result<(), DeviceError> {
+    pub(crate) fn prepare_copy(&self, copy: &Copy, ops: &mut Vec<Op>) -> Result<(), DeviceError> {
         let plan = CopyPlan::new(copy.source.view(), copy.target.view())?;
         let (source, target) = (self.side(&copy.source)?, self.side(&copy.target)?);
         if plan.bytes() == 0 {
@@ -40,7 +41,7 @@ impl Preparer {
             let (out, back) = plan.through_packed();
             let packed = self.scratch.take(plan.bytes())?;
             let Side::Device(memory) = target else {
-                return Err(self.between_hosts());
+                return Err(refuse_between_hosts(self.spec()));
             };
             ops.push(self.copy_by_kernel(&out, start(memory, 0), start(&packed, 0), Vec::new())?);
             let place = start(&packed, 0);
@@ -81,11 +82,11 @@ impl Preparer {
                 });
                 Ok(())
             }
-            (Side::Host(_), Side::Host(_)) => Err(self.between_hosts()),
+            (Side::Host(_), Side::Host(_)) => Err(refuse_between_hosts(self.spec())),
         }
     }
 
-    pub(super) fn fill(&self, fill: &Fill, ops: &mut Vec<Op>) -> Result<(), DeviceError> {
+    pub(crate) fn prepare_fill(&self, fill: &Fill, ops: &mut Vec<Op>) -> Result<(), DeviceError> {
         let view = fill.target.view();
         let memory = self.memory(&fill.target)?;
         if view.is_empty() {
@@ -115,19 +116,9 @@ impl Preparer {
     }
 
     fn side<'a>(&self, view: &'a BufferView) -> Result<Side<'a>, DeviceError> {
-        if view.buffer().device().backend == Backend::Cpu {
-            let start = view.buffer().allocate()?.host_pointer();
-            let start = start.expect("memory of a CPU device, which the host reaches");
-            return Ok(Side::Host(start.as_ptr()));
-        }
-        Ok(Side::Device(self.memory(view)?))
-    }
-
-    fn between_hosts(&self) -> DeviceError {
-        DeviceError::Unsupported {
-            device: self.spec(),
-            what: "a copy between two buffers of the host (a lane of a CPU device does that)"
-                .into(),
+        match host_start(view)? {
+            Some(start) => Ok(Side::Host(start)),
+            None => Ok(Side::Device(self.memory(view)?)),
         }
     }
 
@@ -165,7 +156,7 @@ impl Preparer {
         let loops = plan.loops();
         let inner = (0..=loops.len()).find_map(|at| Some((at, rows(plan, &loops[at..])?)));
         let (outer, rows) = inner.expect("a single run is always possible");
-        unroll(
+        Loop::unroll(
             &loops[..outer],
             plan.source_offset() as i64,
             plan.target_offset() as i64,
@@ -190,15 +181,6 @@ fn between_buffers(plan: &CopyPlan, rows: Rows, source: Place, target: Place) ->
     match rows.is_flat() {
         true => Op::Copy { source, target, bytes: rows.bytes },
         false => Op::Rows { source, target, rows },
-    }
-}
-
-fn unroll(loops: &[Loop], source: i64, target: i64, each: &mut impl FnMut(i64, i64)) {
-    let Some((of, inner)) = loops.split_first() else { return each(source, target) };
-    for round in 0..of.count as i64 {
-        let (source, target) =
-            (source + round * of.source_stride, target + round * of.target_stride);
-        unroll(inner, source, target, each);
     }
 }
 

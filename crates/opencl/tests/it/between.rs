@@ -6,7 +6,6 @@ use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::{
     Batch, Command, Deadline, Device, DeviceError, LaneKind, Pattern, Timeline, wait_all,
 };
-use syncline_opencl::OpenClOptions;
 use syncline_testing::{Rng, for_seeds};
 
 use crate::{devices, options, with_pocl_devices};
@@ -23,16 +22,15 @@ fn bytes(count: usize, seed: u8) -> Vec<u8> {
     (0..count).map(|at| (at as u8).wrapping_mul(31).wrapping_add((at >> 8) as u8) ^ seed).collect()
 }
 
-/// Two parts of one device where the driver can divide it, else nothing.
-fn parts(options: OpenClOptions) -> Option<Vec<Arc<dyn Device>>> {
-    let found = devices(options.parts(2), 2)?;
-    (found[0].lanes()[0].can_access(found[1].spec())).then_some(found)
+/// What devices of one context do for each other.
+fn are_peers(devices: &[Arc<dyn Device>]) {
+    reach_each_others_memory(devices);
+    wait_for_each_other(devices);
+    pass_failures_on(devices);
 }
 
-#[test]
-fn parts_of_a_device_reach_each_others_memory_and_others_do_not() {
-    let Some(parts) = parts(options()) else { return };
-    for (one, other) in [(&parts[0], &parts[1]), (&parts[1], &parts[0])] {
+fn reach_each_others_memory(devices: &[Arc<dyn Device>]) {
+    for (one, other) in [(&devices[0], &devices[1]), (&devices[1], &devices[0])] {
         let source = one.buffer(4_097);
         source.write(0, &bytes(4_097, 3)).unwrap();
         let target = other.buffer(4_097);
@@ -40,28 +38,14 @@ fn parts_of_a_device_reach_each_others_memory_and_others_do_not() {
         other.lane(LaneKind::Copy).submit(copy.into()).unwrap();
         assert_eq!(target.read::<u8>(0, 4_097).unwrap(), bytes(4_097, 3));
     }
-    assert!(!parts[0].lanes()[0].can_access("opencl:7".parse().unwrap()));
-    assert!(!parts[0].lanes()[0].can_access("vulkan:0".parse().unwrap()));
+    assert!(!devices[0].lanes()[0].can_access("opencl:7".parse().unwrap()));
+    assert!(!devices[0].lanes()[0].can_access("vulkan:0".parse().unwrap()));
 }
 
-#[test]
-fn devices_of_other_contexts_are_refused() {
-    let name = "between::devices_of_other_contexts_are_refused";
-    if !with_pocl_devices("pthread basic", name) {
-        return;
-    }
-    let Some(found) = devices(options(), 2) else { return };
-    let copy = Command::copy(found[0].buffer(64).all(), found[1].buffer(64).all());
-    let refused = found[1].lanes()[0].submit(copy.into());
-    assert!(matches!(refused, Err(DeviceError::WrongDevice { .. })), "{refused:?}");
-}
-
-#[test]
-fn work_on_one_part_waits_for_work_on_another() {
-    let Some(parts) = parts(options()) else { return };
-    let (first, second) = (&parts[0].lanes()[0], &parts[1].lanes()[0]);
+fn wait_for_each_other(devices: &[Arc<dyn Device>]) {
+    let (first, second) = (&devices[0].lanes()[0], &devices[1].lanes()[0]);
     let gate = Timeline::new("gate", 0);
-    let buffers = [parts[0].buffer(1 << 16), parts[1].buffer(1 << 16)];
+    let buffers = [devices[0].buffer(1 << 16), devices[1].buffer(1 << 16)];
     buffers.iter().for_each(|buffer| buffer.write(0, &[0u8; 1 << 16]).unwrap());
     for byte in 1..50 {
         let fill = Command::fill(buffers[0].all(), Pattern::new(&[byte]).unwrap());
@@ -76,16 +60,57 @@ fn work_on_one_part_waits_for_work_on_another() {
     }
 }
 
-#[test]
-fn a_failure_crosses_from_one_part_to_another() {
-    let Some(parts) = parts(options()) else { return };
+fn pass_failures_on(devices: &[Arc<dyn Device>]) {
     let broken = Timeline::new("broken", 0);
-    let first = parts[0].lanes()[0].submit(Batch::new().wait(broken.point(1))).unwrap();
-    let second = parts[1].lanes()[0].submit(Batch::new().wait(first)).unwrap();
+    let first = devices[0].lanes()[0].submit(Batch::new().wait(broken.point(1))).unwrap();
+    let second = devices[1].lanes()[0].submit(Batch::new().wait(first)).unwrap();
     let cause = DeviceError::Cancelled { reason: "on purpose".into() };
     broken.fail(cause.clone()).unwrap();
     let error = second.wait(in_time()).unwrap_err();
     assert_eq!(error.root_cause(), &cause);
+}
+
+#[test]
+fn parts_of_a_device_are_peers() {
+    let found = devices(options().parts(2), 2);
+    // A driver that cannot divide its device has it whole.
+    if let Some(parts) = found.filter(|of| of[0].lanes()[0].can_access(of[1].spec())) {
+        are_peers(&parts);
+    }
+}
+
+#[test]
+fn parts_of_a_device_are_peers_also_without_other_peers() {
+    let Some(parts) = devices(options().parts(2).peers(false), 2) else { return };
+    are_peers(&parts);
+}
+
+#[test]
+fn devices_of_a_kind_are_peers() {
+    if with_pocl_devices("pthread pthread", "between::devices_of_a_kind_are_peers") {
+        devices(options(), 2).iter().for_each(|found| are_peers(found));
+        let through_the_driver = options().host_visible(false);
+        devices(through_the_driver, 2).iter().for_each(|found| are_peers(found));
+    }
+}
+
+#[test]
+fn devices_of_two_kinds_are_peers() {
+    if with_pocl_devices("pthread basic", "between::devices_of_two_kinds_are_peers") {
+        devices(options(), 2).iter().for_each(|found| are_peers(found));
+    }
+}
+
+#[test]
+fn devices_of_other_contexts_are_refused() {
+    let name = "between::devices_of_other_contexts_are_refused";
+    if !with_pocl_devices("pthread basic", name) {
+        return;
+    }
+    let Some(found) = devices(options().peers(false), 2) else { return };
+    let copy = Command::copy(found[0].buffer(64).all(), found[1].buffer(64).all());
+    let refused = found[1].lanes()[0].submit(copy.into());
+    assert!(matches!(refused, Err(DeviceError::WrongDevice { .. })), "{refused:?}");
 }
 
 /// Copies from the CPU to `device`, within it, and back, through random views; compared with copies in memory.

@@ -112,6 +112,28 @@ fn programs_are_kept_on_disk_and_what_is_corrupt_is_ignored() {
 }
 
 #[test]
+fn parts_of_a_device_keep_their_programs_too() {
+    let name = format!("syncline-opencl-parts-{}", std::process::id());
+    let directory = Directory(std::env::temp_dir().join(name));
+    let written = || {
+        let files = fs::read_dir(&directory.0).into_iter().flatten();
+        files.map(|file| file.unwrap().metadata().unwrap().modified().unwrap()).max()
+    };
+    let options = options().parts(2).program_cache(Some(directory.0.clone()));
+    let Some(parts) = devices(options.clone(), 2) else { return };
+    for part in &parts {
+        assert_eq!(run(&**part, &kernel(SET, "set")).unwrap(), [7; 10]);
+    }
+    let before = written();
+    assert!(before.is_some(), "nothing was kept");
+    drop(parts);
+    for part in devices(options, 2).iter().flatten() {
+        assert_eq!(run(&**part, &kernel(SET, "set")).unwrap(), [7; 10]);
+    }
+    assert_eq!(written(), before, "what was kept is used");
+}
+
+#[test]
 fn several_threads_ask_for_devices_at_once() {
     // The driver is asked for the first time in this process, by all of them: libtest runs other tests beside this one,
     // the test runner of the project does not.

@@ -5,8 +5,9 @@ use syncline_device::{Batch, Buffer, BufferView, Command, LaneKind, Point, Submi
 
 use super::{ExecutorError, UnifiedExecutor};
 
-/// Pieces of a staged transfer that are under way at the same time: one coming in while the next goes out.
-const SLOTS: usize = 2;
+/// Pieces of a staged transfer that are under way at the same time: one coming in while another goes out, and one whose
+/// slot passes from leg to leg. With two alone, each piece would wait for that hand-over, which goes by several threads.
+const SLOTS: usize = 3;
 
 impl UnifiedExecutor {
     /// Copies piece after piece, each from the source to a slot by a lane of the source's device, and from there to
@@ -21,7 +22,8 @@ impl UnifiedExecutor {
     ) -> Result<Point, ExecutorError> {
         let from = self.context(source.buffer().device())?.lane(LaneKind::Copy);
         let to = self.context(target.buffer().device())?.lane(LaneKind::Copy);
-        let pieces = Pieces::new(source.view(), target.view(), self.options.staging_chunk_bytes)?;
+        let chunk_bytes = chunk_bytes(source.view().bytes(), self.options.staging_chunk_bytes);
+        let pieces = Pieces::new(source.view(), target.view(), chunk_bytes)?;
         let slot_bytes = pieces.bytes_max;
         let slots: Vec<Buffer> =
             (0..SLOTS).map(|_| Buffer::new(self.staging.clone(), slot_bytes)).collect();
@@ -45,6 +47,15 @@ impl UnifiedExecutor {
             Some(point) => Ok(point),
             None => Ok(to.submit(Batch::new())?),
         }
+    }
+}
+
+/// The size of pieces for a transfer of `bytes` in all: half of the usual one where that would make few of them, since the
+/// first has nothing that it overlaps with, nor has the last.
+fn chunk_bytes(bytes: u64, usual: u64) -> u64 {
+    match bytes < 4 * usual {
+        true => usual.div_ceil(2),
+        false => usual,
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Batch {
     pub(super) semaphore: Arc<Semaphore>,
     pub(super) value: u64,
     /// Held until the end: the device may be waiting on their semaphores.
-    pub(super) waits: Vec<Point>,
+    pub(super) waits: Vec<Wait>,
     pub(super) steps: VecDeque<Step>,
     /// The step under way: what it uses must not go before it ends.
     pub(super) current: Option<Step>,
@@ -30,6 +30,18 @@ pub(crate) struct Batch {
     pub(super) signals: Vec<Point>,
     pub(super) task: Option<Arc<str>>,
     pub(super) leases: Vec<Lease>,
+}
+
+/// A point that a batch waits for, and whether the bridge was told of it.
+pub(super) struct Wait {
+    pub(super) point: Point,
+    pub(super) watched: bool,
+}
+
+impl From<Point> for Wait {
+    fn from(point: Point) -> Self {
+        Self { point, watched: false }
+    }
 }
 
 impl Batch {

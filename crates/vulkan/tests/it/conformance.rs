@@ -1,13 +1,13 @@
-use syncline_device::conformance::{Report, Suite};
+use syncline_device::conformance::Report;
 use syncline_device::registry::BackendProbe;
+use syncline_vulkan::conformance::suite;
 use syncline_vulkan::{Probe, VulkanOptions};
 
 use crate::support;
 
 fn run(probe: &Probe) -> Option<Report> {
     let device = support::open_from(probe)?;
-    let suite = support::suite_kernels().into_iter().fold(Suite::new(), Suite::kernel);
-    let report = suite.run(&device);
+    let report = suite().run(&device);
     assert!(report.is_success(), "{report}");
     Some(report)
 }

@@ -2,8 +2,9 @@ use syncline_deps::Dtype;
 use syncline_device::{
     Backend, Command, Deadline, DeviceError, Kernel, KernelArg, KernelSource, LaneKind,
 };
+use syncline_vulkan::conformance::elementwise;
 
-use crate::support::{device, elementwise};
+use crate::support::device;
 
 /// What submitting `text` as a kernel with one argument says.
 fn error_of(text: &str, group: [u32; 3]) -> Option<DeviceError> {

@@ -8,8 +8,9 @@ use syncline_device::{
     Batch, Buffer, Command, Deadline, DeviceError, KernelArg, LaneKind, Pattern, Recording,
     Timeline,
 };
+use syncline_vulkan::conformance::elementwise;
 
-use crate::support::{device, elementwise};
+use crate::support::device;
 
 /// Far beyond what anything here takes.
 fn in_time() -> Deadline {

@@ -2,10 +2,11 @@ use std::sync::Arc;
 
 use syncline_deps::{Dtype, View};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
-use syncline_device::{Buffer, Command, Deadline, KernelArg, LaneKind, Pattern, Recording};
+use syncline_device::{Buffer, Command, Deadline, KernelArg, LaneKind, Pattern, Recording, Scalar};
 use syncline_testing::{Rng, for_seeds};
+use syncline_vulkan::conformance::elementwise;
 
-use crate::support::{device, elementwise};
+use crate::support::device;
 
 #[test]
 fn a_thousand_dependent_dispatches_run_again_and_again() {
@@ -35,6 +36,66 @@ fn one_recording_on_two_lanes_dropped_while_it_runs() {
     }
     drop(recording);
     assert_eq!(view.to_vec::<f32>().unwrap(), [400.0; 64]);
+}
+
+/// Launches share blocks of parameters and sets of bindings where they are the same, and no launch may get those of another.
+#[test]
+fn random_dispatches_equal_their_serial_run() {
+    let Some(device) = device() else { return };
+    let kernels = [
+        elementwise("add_one", 1, "arg_0[at(0u, i)] += 1.0;"),
+        elementwise("scale", 1, "arg_0[at(0u, i)] *= scalar(0u);"),
+        elementwise("add", 3, "arg_2[at(2u, i)] = arg_0[at(0u, i)] + arg_1[at(1u, i)];"),
+    ];
+    const ITEMS: u64 = 16;
+    const PARTS: u64 = 3;
+    for_seeds("random_dispatches_equal_their_serial_run", 30, |rng| {
+        let buffers = [(); 2].map(|()| device.buffer(4 * ITEMS * PARTS));
+        let mut expected = [(); 2].map(|()| vec![1f32; (ITEMS * PARTS) as usize]);
+        buffers.iter().zip(&expected).for_each(|(of, values)| of.write(0, values).unwrap());
+        let mut commands = Vec::new();
+        for _ in 0..60 {
+            // One of a few places, so that many launches are alike.
+            let places = [(); 3].map(|()| (rng.below(2), rng.below(PARTS as usize)));
+            let arg = |(of, part): (usize, usize)| {
+                let view = View::contiguous(Dtype::F32, &[ITEMS * PARTS]).unwrap();
+                let start = part as u64 * ITEMS;
+                buffers[of].view(view.slice(0, start..start + ITEMS).unwrap()).unwrap()
+            };
+            let at = |(_, part): (usize, usize), item| part * ITEMS as usize + item;
+            let [left, right, target] = places;
+            let factor = *rng.pick(&[-1.0f32, 0.5]);
+            let number = match (left == target || right == target, rng.below(3)) {
+                (true, 2) => 0,
+                (_, number) => number,
+            };
+            let inout = vec![KernelArg::inout(arg(target))];
+            let (args, scalars) = match number {
+                0 => (inout, vec![]),
+                1 => (inout, vec![Scalar::F32(factor)]),
+                _ => {
+                    let inputs = [left, right].map(|of| KernelArg::input(arg(of)));
+                    (inputs.into_iter().chain(inout).collect(), vec![])
+                }
+            };
+            commands.push(Command::dispatch(&kernels[number], args, scalars));
+            for item in 0..ITEMS as usize {
+                let sum = expected[left.0][at(left, item)] + expected[right.0][at(right, item)];
+                let value = &mut expected[target.0][at(target, item)];
+                *value = match number {
+                    0 => *value + 1.0,
+                    1 => *value * factor,
+                    _ => sum,
+                };
+            }
+        }
+        let recording = Arc::new(Recording::new(commands).unwrap());
+        let lane = device.lane(LaneKind::Compute);
+        lane.submit(Command::recording(&recording).into()).unwrap();
+        for (buffer, values) in buffers.iter().zip(&expected) {
+            assert_eq!(buffer.read::<f32>(0, values.len()).unwrap(), *values);
+        }
+    });
 }
 
 /// Barriers are left out between commands that do not conflict: a random program must not notice.

@@ -6,6 +6,7 @@ use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::{Batch, Buffer, Command, Deadline, KernelArg, LaneKind, Pattern, Recording};
 use syncline_testing::for_seeds;
 use syncline_vulkan::VulkanOptions;
+use syncline_vulkan::conformance::elementwise;
 
 use crate::support;
 
@@ -88,7 +89,7 @@ fn strided_copies_between_host_and_device_agree_with_a_loop() {
 #[test]
 fn copies_to_the_host_come_after_the_work_of_the_device() {
     on_both(|device, host| {
-        let kernel = support::elementwise("add_one", 1, "arg_0[at(0u, i)] += 1.0;");
+        let kernel = elementwise("add_one", 1, "arg_0[at(0u, i)] += 1.0;");
         let view = device.buffer(256).tensor(Dtype::F32, &[64]).unwrap();
         let bump = || Command::dispatch(&kernel, vec![KernelArg::inout(view.clone())], vec![]);
         let slow = Arc::new(Recording::new((0..500).map(|_| bump()).collect()).unwrap());
