@@ -11,6 +11,7 @@ use syncline_plan::{
     TaskInfo,
 };
 
+use super::apart::Apart;
 use super::balance::Steal;
 use super::barrier;
 use super::bell::Patience;
@@ -187,13 +188,14 @@ impl LoadedPlan {
         let busy = lanes.iter().filter(|lane| !lane.steps.is_empty()).count();
         let mut patience = Patience::for_lanes(busy);
         patience.spins = options.spins.unwrap_or(patience.spins);
+        let apart = Apart::new(lanes.len(), busy);
         let counts = lanes.iter().enumerate();
         // Ties go to the first lane.
         let own_lane =
             counts.rev().max_by_key(|(_, lane)| lane.steps.len()).map_or(0, |(at, _)| at);
         let (names, loaded_at) = (Names(Arc::clone(&plan)), Instant::now());
         let bridge = Bridge::new(DeviceLanes::sides(&plan, device_lanes.as_ref()));
-        let shared = Arc::new(Shared::new(lanes.into(), bridge, patience, names, loaded_at));
+        let shared = Arc::new(Shared::new(lanes.into(), bridge, patience, apart, names, loaded_at));
         barrier::prepare();
         let mut threads = Threads::new(&shared);
         for (lane, work) in shared.lanes.iter().enumerate() {
