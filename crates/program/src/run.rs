@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use syncline_deps::trace::{Lane, Trace};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::{
@@ -12,6 +13,7 @@ use syncline_plan::ExecutionPlan;
 
 use crate::error::RunError;
 use crate::intermediates::Keep;
+use crate::overheads::LANES;
 use crate::program::Program;
 use crate::progress::Progress;
 use crate::timed::Clock;
@@ -132,6 +134,13 @@ impl Program {
             task.start_ns = Some(timing.start_ns);
             task.end_ns = Some(timing.end_ns);
             task.lane = Some(Lane::Name(run.lanes[timing.lane].as_str().into()));
+        }
+        // Also those that ran nothing, which no task tells of.
+        if let Some(plan) = &run.plan {
+            let lanes = plan.lanes().iter().zip(&run.lanes);
+            let compute = lanes.filter(|(lane, _)| lane.kind == syncline_plan::LaneKind::Compute);
+            let names = compute.map(|(_, name)| Value::from(name.as_str())).collect();
+            trace.extra.insert(LANES.to_owned(), Value::Array(names));
         }
         trace
     }
