@@ -30,7 +30,7 @@ pub struct Moves {
 impl Apart {
     const REST_RUNS: u32 = 16;
 
-    /// For `lanes` lanes, of which `busy` have something to do.
+    /// For `lanes` lanes, of which `busy` may have something to do at a time.
     pub fn new(lanes: usize, busy: usize) -> Self {
         let processors = available_parallelism().map_or(1, usize::from);
         let is_enough = busy > 1 && busy <= processors;

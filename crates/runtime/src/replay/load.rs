@@ -7,8 +7,8 @@ use std::time::Instant;
 use syncline_deps::{Access, Dtype, View};
 use syncline_device::{Backend, Buffer, Deadline, Device, DeviceError, DeviceSpec, RawArg};
 use syncline_plan::{
-    CopyIndex, DeviceIndex, ExecutionPlan, LaneIndex, MemoryIndex, MemoryPlace, Op, OpKind,
-    TaskInfo,
+    CopyIndex, DeviceIndex, ExecutionPlan, LaneIndex, LaneKind, MemoryIndex, MemoryPlace, Op,
+    OpKind, TaskInfo,
 };
 
 use super::apart::Apart;
@@ -188,7 +188,10 @@ impl LoadedPlan {
         let busy = lanes.iter().filter(|lane| !lane.steps.is_empty()).count();
         let mut patience = Patience::for_lanes(busy);
         patience.spins = options.spins.unwrap_or(patience.spins);
-        let apart = Apart::new(lanes.len(), busy);
+        // Lanes without ops of their own run others' where lanes steal.
+        let steals = device_lanes.is_none() && options.steal.applies_to(&plan);
+        let compute = plan.lanes().iter().filter(|lane| lane.kind == LaneKind::Compute).count();
+        let apart = Apart::new(lanes.len(), if steals { compute.max(busy) } else { busy });
         let counts = lanes.iter().enumerate();
         // Ties go to the first lane.
         let own_lane =
