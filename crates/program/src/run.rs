@@ -135,18 +135,21 @@ impl Program {
             task.end_ns = Some(timing.end_ns);
             task.lane = Some(Lane::Name(run.lanes[timing.lane].as_str().into()));
         }
-        // Also those that ran nothing, which no task tells of.
-        if let Some(plan) = &run.plan {
-            let lanes = plan.lanes().iter().zip(&run.lanes);
-            let compute = lanes.filter(|(lane, _)| lane.kind == syncline_plan::LaneKind::Compute);
-            let names = compute.map(|(_, name)| Value::from(name.as_str())).collect();
-            trace.extra.insert(LANES.to_owned(), Value::Array(names));
-        }
+        run.list_lanes(&mut trace);
         trace
     }
 }
 
 impl Run {
+    /// Lists the lanes that tasks could have run on in `trace`: no task tells of those that ran nothing.
+    pub(crate) fn list_lanes(&self, trace: &mut Trace) {
+        let Some(plan) = &self.plan else { return };
+        let lanes = plan.lanes().iter().zip(&self.lanes);
+        let compute = lanes.filter(|(lane, _)| lane.kind == syncline_plan::LaneKind::Compute);
+        let names = compute.map(|(_, name)| Value::from(name.as_str())).collect();
+        trace.extra.insert(LANES.to_owned(), Value::Array(names));
+    }
+
     /// A run whose tasks ran at `times`, with the contents read back.
     pub(crate) fn new(
         contents: Vec<Vec<u8>>,
