@@ -1,9 +1,9 @@
 //! Keeping lanes apart: on processors of their own, where there are enough.
 //!
-//! A system that wakes a thread tends to put it where it last ran, or where its waker runs. Where processors share no
-//! cache it looks no further, so that a lane that once woke beside the caller goes on doing so, and the two take turns
-//! on one processor while others stand idle. A lane that finds itself beside another moves away, and may be moved again
-//! by the system as ever: nothing is pinned.
+//! A system may wake a thread where it last ran, or where its waker runs, though another processor stands idle. Linux was
+//! seen to do so run after run on a virtual machine of two: a lane that once woke beside the caller went on doing so, and
+//! the two took turns on one processor. A lane that finds itself beside another moves away, and may be moved again by
+//! the system as ever: nothing is pinned.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::available_parallelism;
