@@ -32,6 +32,21 @@ pub(crate) fn to_file(
     })
 }
 
+/// Refuses a file whose folder is not there: before a run, not after it.
+pub(crate) fn expect_folder(path: &Path) -> Result<(), Failure> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match folder.map(fs::metadata).transpose() {
+        Ok(None) => Ok(()),
+        Ok(Some(found)) if found.is_dir() => Ok(()),
+        Ok(Some(_)) => refused(path, io::ErrorKind::NotADirectory.into()),
+        Err(source) => refused(path, source),
+    }
+}
+
+fn refused(path: &Path, source: io::Error) -> Result<(), Failure> {
+    Err(Failure::Write { file: path.display().to_string(), source })
+}
+
 fn write_and_sync(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::nearest::meant;
 use crate::{BufferId, View};
 
 /// What a task does with the bytes of one argument.
@@ -77,7 +78,8 @@ impl fmt::Display for Access {
 /// A name that is no access.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown access `{0}`: expected one of input, output, inout, output_existing, no_dep, commutative, reduce"
+    "unknown access `{name}`{meant}: expected one of input, output, inout, output_existing, no_dep, commutative, reduce",
+    name = .0, meant = meant(.0, Access::ALL.map(Access::name))
 )]
 pub struct UnknownAccess(pub String);
 

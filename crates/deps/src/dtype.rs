@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::nearest::meant;
+
 /// The type of one element of a [`View`](crate::View).
 ///
 /// Dependency discovery uses nothing of it but its size: overlap is decided in bytes.
@@ -95,7 +97,8 @@ impl fmt::Display for Dtype {
 /// A name that is no element type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown dtype `{0}`: expected one of bool, u8, i8, f8_e4m3, f8_e5m2, f8_e8m0, u16, i16, f16, bf16, u32, i32, f32, u64, i64, f64, c64"
+    "unknown dtype `{name}`{meant}: expected one of bool, u8, i8, f8_e4m3, f8_e5m2, f8_e8m0, u16, i16, f16, bf16, u32, i32, f32, u64, i64, f64, c64",
+    name = .0, meant = meant(.0, Dtype::ALL.map(Dtype::name))
 )]
 pub struct UnknownDtype(pub String);
 

@@ -20,7 +20,6 @@ mod compiled;
 mod cpu;
 mod error;
 mod library;
-mod nearest;
 mod opencl;
 pub mod reference;
 mod shared_object;
@@ -31,7 +30,6 @@ mod wgsl;
 
 pub use error::KernelError;
 pub use library::{Entry, Library};
-pub use nearest::nearest;
 pub use shared_object::{ForeignArg, add_shared_object, load_shared_object};
 pub use signature::{Parameter, ScalarParameter, Signature};
 pub use tolerance::Tolerance;

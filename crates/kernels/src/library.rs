@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use syncline_device::Kernel;
 
-use crate::{KernelError, Signature, nearest, table};
+use syncline_deps::nearest;
+
+use crate::{KernelError, Signature, table};
 
 /// A kernel and what it takes.
 #[derive(Clone, Debug)]

@@ -3,7 +3,9 @@
 use syncline_deps::{Access, Arg, Dtype, View};
 use syncline_device::Scalar;
 
-use crate::{KernelError, Tolerance, nearest};
+use syncline_deps::nearest;
+
+use crate::{KernelError, Tolerance};
 
 /// One argument that a kernel takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

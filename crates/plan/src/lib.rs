@@ -31,6 +31,7 @@
 mod check;
 mod compile;
 mod cost;
+mod forecast;
 mod fx;
 mod graph;
 mod hazards;
@@ -40,10 +41,12 @@ mod plan;
 mod print;
 mod run_waits;
 mod store;
+mod successors;
 
 pub use check::{CheckError, OpSite};
 pub use compile::{CompileError, CompileOptions, Run as ByteRun, runs_of as byte_runs};
 pub use cost::CostModel;
+pub use forecast::{Forecast, OpCost};
 pub use graph::{
     BufferInfo, BufferKind, BufferSpec, DeviceChoice, GraphEdge, GraphError, TaskArg, TaskGraph,
     TaskInfo, TaskSpec,

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use syncline_deps::UnknownDtype;
 use syncline_deps::trace::{Place, TraceError};
 use syncline_device::DeviceError;
 use syncline_kernels::KernelError;
@@ -21,6 +22,8 @@ pub enum ProgramError {
     Kernel { place: Place, source: KernelError },
     #[error("{place}: expected {expected}, found {found}")]
     Shape { place: Place, expected: &'static str, found: String },
+    #[error("{place}: {source}")]
+    Dtype { place: Place, source: UnknownDtype },
     #[error("{place}: {path}: {message}")]
     File { place: Place, path: PathBuf, message: String },
     #[error("{place}: {path} holds {found} bytes, the buffer {wanted}")]

@@ -7,8 +7,8 @@ mod random;
 
 use std::collections::BTreeMap;
 
+use syncline_deps::nearest;
 use syncline_deps::trace::Trace;
-use syncline_kernels::nearest;
 
 /// A ready program.
 #[derive(Clone, Copy, Debug)]

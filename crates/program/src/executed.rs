@@ -106,6 +106,7 @@ impl<'a> Writer<'a> {
             self.trace.tasks.push(entry);
         }
         let reuses = self.reuses();
+        self.run.list_lanes(&mut self.trace);
         Executed { trace: self.trace, ids: self.ids, reuses }
     }
 

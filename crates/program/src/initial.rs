@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use syncline_deps::Dtype;
+use syncline_deps::nearest;
 use syncline_deps::trace::{Place, TraceBuffer};
 use syncline_device::Scalar;
-use syncline_kernels::nearest;
 
 use crate::error::ProgramError;
 use crate::npy;
@@ -34,7 +34,7 @@ impl Initial {
             None => Dtype::F32,
             Some(name) => {
                 let name = name.as_str().ok_or_else(|| refused("a dtype by name"))?;
-                name.parse().map_err(|_| refused("a known dtype"))?
+                name.parse().map_err(|source| ProgramError::Dtype { place, source })?
             }
         };
         let whole = buffer.bytes.is_multiple_of(dtype.bytes());

@@ -114,7 +114,7 @@ pub fn safetensor(path: &Path, name: &str) -> Result<Vec<u8>, String> {
     let header: Value = serde_json::from_slice(header).map_err(|error| error.to_string())?;
     let tensor = header.get(name).ok_or_else(|| {
         let names = header.as_object().map(|all| all.keys().map(String::as_str));
-        let nearest = names.and_then(|names| syncline_kernels::nearest(name, names));
+        let nearest = names.and_then(|names| syncline_deps::nearest(name, names));
         let meant = nearest.map(|name| format!(": did you mean `{name}`?")).unwrap_or_default();
         format!("no tensor `{name}`{meant}")
     })?;

@@ -2,22 +2,77 @@
 
 use std::collections::HashMap;
 
+use serde_json::Value;
 use syncline_deps::trace::{Lane, Trace, TraceTask};
 use syncline_deps::{EdgeFlags, SubmitOptions, replay_edges};
 
-/// The usual time between the end of one task and the start of the next.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The member of a trace that lists the lanes that its tasks could have run on, by name.
+pub const LANES: &str = "lanes";
+
+/// What passed besides the tasks, and in the median; `None` where the recorded run does not show it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overheads {
-    /// On one lane, when the next task was ready already; zero where no run is recorded.
-    pub dispatch_ns: u64,
-    /// From the end of a task on one lane to the start of one on another lane that waited for it alone; `None` where
-    /// the run has no such pair.
+    /// What passed before each task; empty where nothing is known.
+    before: Vec<Gap>,
+    /// On one lane from the end of a task to the start of the next, which was ready already.
+    pub dispatch_ns: Option<u64>,
+    /// From the end of a task on one lane to the start of one on another lane that waited for it alone.
     pub sync_ns: Option<u64>,
+    /// From the start of the run to that of a lane which waited for nothing but its own waking; the whole run, where it
+    /// slept through it.
+    pub wake_ns: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gap {
+    /// That of a lane's first task belongs to the lane; that of others may be said by somebody else.
+    Unknown,
+    Dispatch(u64),
+    Sync(u64),
 }
 
 impl Overheads {
-    /// The medians of the run that `trace` records.
-    pub fn of(trace: &Trace) -> Self {
+    /// What passes before `task` where it is ready: what did, or else the median.
+    pub fn dispatch_before(&self, task: usize) -> Option<u64> {
+        match self.before.get(task) {
+            Some(&Gap::Dispatch(ns)) => Some(ns),
+            _ => self.dispatch_ns,
+        }
+    }
+
+    /// What passes before `task` where it waits for another lane: what did, or else the median.
+    pub fn sync_before(&self, task: usize) -> Option<u64> {
+        match self.before.get(task) {
+            Some(&Gap::Sync(ns)) => Some(ns),
+            _ => self.sync_ns,
+        }
+    }
+
+    /// The same, with what is given for all tasks instead of what was learnt.
+    pub fn unless_said(
+        mut self,
+        dispatch_ns: Option<u64>,
+        sync_ns: Option<u64>,
+        wake_ns: Option<u64>,
+    ) -> Self {
+        for gap in &mut self.before {
+            let is_said = match gap {
+                Gap::Dispatch(_) => dispatch_ns.is_some(),
+                Gap::Sync(_) => sync_ns.is_some(),
+                Gap::Unknown => false,
+            };
+            if is_said {
+                *gap = Gap::Unknown;
+            }
+        }
+        self.dispatch_ns = dispatch_ns.or(self.dispatch_ns);
+        self.sync_ns = sync_ns.or(self.sync_ns);
+        self.wake_ns = wake_ns.or(self.wake_ns);
+        self
+    }
+
+    /// Those of the run that `trace` records. If lanes were to `steal`, one that ran nothing had not woken.
+    pub fn of(trace: &Trace, steal: bool) -> Self {
         let Some(times) = trace.tasks.iter().map(Time::of).collect::<Option<Vec<Time<'_>>>>()
         else {
             return Self::default();
@@ -33,16 +88,34 @@ impl Overheads {
         if found.is_err() {
             return Self::default();
         }
+        let lanes = by_lane(&times);
+        let mut before = vec![Gap::Unknown; times.len()];
         let (mut dispatches, mut syncs) = (Vec::new(), Vec::new());
-        for lane in by_lane(&times) {
+        for lane in &lanes {
             for pair in lane.windows(2) {
                 let (before_ns, start_ns) = (times[pair[0]].end_ns, times[pair[1]].start_ns);
                 let ready_ns = ready_ns[pair[1]];
-                let gaps = if ready_ns > before_ns { &mut syncs } else { &mut dispatches };
-                gaps.push(start_ns.saturating_sub(before_ns.max(ready_ns)));
+                let gap_ns = start_ns.saturating_sub(before_ns.max(ready_ns));
+                let (gap, gaps) = match ready_ns > before_ns {
+                    true => (Gap::Sync(gap_ns), &mut syncs),
+                    false => (Gap::Dispatch(gap_ns), &mut dispatches),
+                };
+                before[pair[1]] = gap;
+                gaps.push(gap_ns);
             }
         }
-        Self { dispatch_ns: median(dispatches).unwrap_or(0), sync_ns: median(syncs) }
+        let sync_ns = median(syncs);
+        let began_ns = times.iter().map(|time| time.start_ns).min().unwrap_or(0);
+        let wakes = lanes.iter().filter_map(|lane| {
+            let (start_ns, ready_ns) = (times[lane[0]].start_ns, ready_ns[lane[0]]);
+            // Where the first task waited for data, that hides how long its lane took to wake.
+            let is_late = start_ns > ready_ns.max(began_ns) + sync_ns.unwrap_or(0);
+            is_late.then_some(start_ns - began_ns)
+        });
+        let run_ns = times.iter().map(|time| time.end_ns).max().unwrap_or(0) - began_ns;
+        let idle = if steal { idle_lanes(trace, lanes.len()) } else { 0 };
+        let wake_ns = median(wakes.chain(std::iter::repeat_n(run_ns, idle)).collect());
+        Self { before, dispatch_ns: median(dispatches), sync_ns, wake_ns }
     }
 }
 
@@ -56,6 +129,12 @@ impl<'a> Time<'a> {
     fn of(task: &'a TraceTask) -> Option<Self> {
         Some(Self { lane: task.lane.as_ref(), start_ns: task.start_ns?, end_ns: task.end_ns? })
     }
+}
+
+/// How many of the lanes that the trace lists ran nothing, if `busy` ran something.
+fn idle_lanes(trace: &Trace, busy: usize) -> usize {
+    let listed = trace.extra.get(LANES).and_then(Value::as_array).map_or(0, Vec::len);
+    listed.saturating_sub(busy)
 }
 
 /// The tasks of each lane, by the time at which they started.
@@ -104,14 +183,31 @@ mod tests {
         let mut early = TraceTask::new(4, "early", []);
         (early.start_ns, early.end_ns, early.lane) = (Some(0), Some(10), Some(Lane::Number(1)));
         trace.tasks.push(early);
-        let found = Overheads::of(&trace);
-        assert_eq!(found, Overheads { dispatch_ns: 30, sync_ns: Some(250) });
+        let found = Overheads::of(&trace, false);
+        assert_eq!((found.dispatch_ns, found.sync_ns), (Some(30), Some(250)));
     }
 
     #[test]
     fn a_trace_without_times_says_nothing() {
         let mut trace = trace(&[(0, 0, 100), (0, 130, 200)]);
         trace.tasks[1].end_ns = None;
-        assert_eq!(Overheads::of(&trace), Overheads::default());
+        assert_eq!(Overheads::of(&trace, true), Overheads::default());
+    }
+
+    #[test]
+    fn lanes_that_begin_late_had_to_wake() {
+        let mut trace = trace(&[(0, 0, 100)]);
+        for (id, lane, start_ns) in [(1, 1, 40_000), (2, 1, 40_500)] {
+            let mut task = TraceTask::new(id, "free", []);
+            (task.start_ns, task.end_ns) = (Some(start_ns), Some(start_ns + 400));
+            task.lane = Some(Lane::Number(lane));
+            trace.tasks.push(task);
+        }
+        assert_eq!(Overheads::of(&trace, true).wake_ns, Some(40_000));
+        trace.tasks.iter_mut().for_each(|task| task.lane = Some(Lane::Number(0)));
+        assert_eq!(Overheads::of(&trace, true).wake_ns, None, "nothing is known of other lanes");
+        trace.extra.insert(LANES.to_owned(), serde_json::json!(["0", "1"]));
+        assert_eq!(Overheads::of(&trace, true).wake_ns, Some(40_900), "one slept through it");
+        assert_eq!(Overheads::of(&trace, false).wake_ns, None, "one had nothing to do");
     }
 }

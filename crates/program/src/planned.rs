@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use syncline_deps::nearest;
 use syncline_deps::trace::Place;
 use syncline_deps::{Arg, BufferId, ScopeKind, TaskId};
 use syncline_device::{Backend, Buffer, DeviceSpec};
-use syncline_kernels::nearest;
 use syncline_plan::{
     BufferSpec, CompileOptions, CostModel, DeviceChoice, DeviceIndex, ExecutionPlan, LaneIndex,
     LaneKind, Machine, OpKind, TaskGraph, TaskSpec,

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use syncline_deps::BufferId;
 use syncline_deps::capture::CaptureReader;
 use syncline_deps::trace::{Place, Trace};
+use syncline_deps::{BufferId, nearest};
 use syncline_device::{Backend, DeviceSpec, Kernel, Scalar};
-use syncline_kernels::{Library, nearest};
+use syncline_kernels::Library;
 
 use crate::error::ProgramError;
 use crate::initial::Initial;

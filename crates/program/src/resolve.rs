@@ -1,8 +1,8 @@
 //! Finding what the members of a trace's tasks name: kernels, scalars, devices.
 
 use serde_json::Value;
-use syncline_deps::Arg;
 use syncline_deps::trace::{Place, Trace, TraceTask};
+use syncline_deps::{Arg, nearest};
 use syncline_device::{Backend, DeviceSpec, Scalar};
 use syncline_kernels::{Entry, Library, Signature};
 
@@ -115,7 +115,15 @@ fn devices_of(task: &TraceTask, place: Place) -> Result<Vec<DeviceSpec>, Program
     let place = place.member("device");
     let one = |value: &Value| -> Result<DeviceSpec, ProgramError> {
         let text = value.as_str().ok_or_else(|| shape(place, "a device such as `cpu:0`", value))?;
-        text.parse().map_err(|_| shape(place, "a device such as `cpu:0` or `vulkan:0`", value))
+        text.parse().map_err(|_| match nearest(text, ["cpu:0", "vulkan:0", "opencl:0", "cuda:0"]) {
+            Some(meant) => ProgramError::UnknownDevice {
+                place,
+                name: text.to_owned(),
+                nearest: Some(meant.to_owned()),
+                known: "those of cpu, vulkan, opencl and cuda, by number".to_owned(),
+            },
+            None => shape(place, "a device such as `cpu:0` or `vulkan:0`", value),
+        })
     };
     match &task.device {
         None | Some(Value::Null) => Ok(Vec::new()),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use syncline_deps::trace::{Lane, Trace};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::{
@@ -12,6 +13,7 @@ use syncline_plan::ExecutionPlan;
 
 use crate::error::RunError;
 use crate::intermediates::Keep;
+use crate::overheads::LANES;
 use crate::program::Program;
 use crate::progress::Progress;
 use crate::timed::Clock;
@@ -133,11 +135,21 @@ impl Program {
             task.end_ns = Some(timing.end_ns);
             task.lane = Some(Lane::Name(run.lanes[timing.lane].as_str().into()));
         }
+        run.list_lanes(&mut trace);
         trace
     }
 }
 
 impl Run {
+    /// Lists the lanes that tasks could have run on in `trace`: no task tells of those that ran nothing.
+    pub(crate) fn list_lanes(&self, trace: &mut Trace) {
+        let Some(plan) = &self.plan else { return };
+        let lanes = plan.lanes().iter().zip(&self.lanes);
+        let compute = lanes.filter(|(lane, _)| lane.kind == syncline_plan::LaneKind::Compute);
+        let names = compute.map(|(_, name)| Value::from(name.as_str())).collect();
+        trace.extra.insert(LANES.to_owned(), Value::Array(names));
+    }
+
     /// A run whose tasks ran at `times`, with the contents read back.
     pub(crate) fn new(
         contents: Vec<Vec<u8>>,

@@ -104,18 +104,43 @@ fn lane_key(task: &TraceTask) -> LaneKey<'_> {
     (device(task), task.lane.as_ref())
 }
 
-/// Every lane that a timed task names, by device and then by name, numbers in it by value.
-fn lanes(trace: &Trace) -> (Vec<Lane>, HashMap<LaneKey<'_>, u32>) {
-    let keys: HashSet<LaneKey> =
+/// Every lane that a timed task names, by device and then by name, numbers in it by value; and those that ran nothing.
+fn lanes<'a>(trace: &'a Trace) -> (Vec<Lane>, HashMap<LaneKey<'a>, u32>) {
+    let keys: HashSet<LaneKey<'a>> =
         trace.tasks.iter().filter(|task| is_timed(task)).map(lane_key).collect();
-    let mut keys: Vec<LaneKey> = keys.into_iter().collect();
-    keys.sort_by_cached_key(|&(device, lane)| {
+    let idle = if keys.is_empty() { Vec::new() } else { idle_lanes(trace, &keys) };
+    let mut all: Vec<(&str, Option<&TraceLane>)> = keys.iter().copied().collect();
+    all.extend(idle.iter().map(|(device, lane)| (*device, Some(lane))));
+    all.sort_by_cached_key(|&(device, lane)| {
         let name = lane.map(ToString::to_string).unwrap_or_default();
         // The key itself comes last, for names that differ in leading zeros only.
         (natural(device), lane.is_none(), natural(&name), lane.cloned())
     });
-    let lanes = keys.iter().map(|(device, lane)| shown(device, *lane)).collect();
-    (lanes, keys.into_iter().zip(0u32..).collect())
+    let lanes = all.iter().map(|(device, lane)| shown(device, *lane)).collect();
+    let number = |key: &LaneKey<'a>| {
+        let place = all.iter().position(|one| one == key).expect("all keys are among them");
+        (*key, place as u32)
+    };
+    let numbers = keys.iter().map(number).collect();
+    (lanes, numbers)
+}
+
+/// The lanes that the trace lists, such as `cpu:0/1`, and that no task names.
+fn idle_lanes<'a>(trace: &'a Trace, keys: &HashSet<LaneKey<'a>>) -> Vec<(&'a str, TraceLane)> {
+    let listed = trace.extra.get("lanes").and_then(Value::as_array);
+    let names = listed.into_iter().flatten().filter_map(Value::as_str);
+    let is_busy = |name: &str| {
+        let named = |lane: &TraceLane| matches!(lane, TraceLane::Name(known) if **known == *name);
+        keys.iter().any(|(_, lane)| lane.is_some_and(named))
+    };
+    let idle = names.filter(|name| !is_busy(name)).map(|name| {
+        // A lane's name begins with its device's; where tasks name no device, lanes have none either.
+        let device = name.rsplit_once('/').map_or("", |(device, _)| device);
+        let is_known = keys.iter().any(|(known, _)| *known == device);
+        let names_devices = keys.iter().any(|(known, _)| !known.is_empty());
+        (if is_known || names_devices { device } else { "" }, TraceLane::Name(name.into()))
+    });
+    idle.collect()
 }
 
 fn shown(device: &str, lane: Option<&TraceLane>) -> Lane {

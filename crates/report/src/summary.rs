@@ -66,7 +66,7 @@ impl Summary {
         let kernels = kernels(run, path);
         let work_ns = kernels.iter().fold(0u64, |sum, one| sum.saturating_add(one.total_ns));
         let lanes = lanes(graph, gaps, makespan_ns);
-        let limit = limit(run, path, &kernels, scenarios);
+        let limit = limit(run, path, &kernels, &lanes, scenarios);
         Self { makespan_ns, work_ns, kernels, lanes, limit }
     }
 }
@@ -123,7 +123,13 @@ fn lanes(graph: &Graph, gaps: &[Gap], makespan_ns: u64) -> Vec<LaneUse> {
 }
 
 /// The largest part of the critical path, and the best remedy that was found for the run as a whole.
-fn limit(run: &Run, path: &CriticalPath, kernels: &[Kernel], scenarios: &[Scenario]) -> String {
+fn limit(
+    run: &Run,
+    path: &CriticalPath,
+    kernels: &[Kernel],
+    lanes: &[LaneUse],
+    scenarios: &[Scenario],
+) -> String {
     if !run.is_timed() {
         return "This trace has no timings: it shows what must wait for what, not how long it took.".into();
     }
@@ -145,9 +151,11 @@ fn limit(run: &Run, path: &CriticalPath, kernels: &[Kernel], scenarios: &[Scenar
     match scenarios.first() {
         Some(Scenario { change, makespan_ns }) => {
             let less = 100.0 - percent(*makespan_ns);
-            let change = match change {
-                Change::MoreLanes => "more lanes".to_owned(),
-                change => change.to_string(),
+            let change = match (change, lanes.iter().filter(|lane| lane.ops == 0).count()) {
+                (Change::MoreLanes, 0) => "more lanes".to_owned(),
+                (Change::MoreLanes, 1) => "more lanes at work, one ran nothing,".to_owned(),
+                (Change::MoreLanes, idle) => format!("more lanes at work, {idle} ran nothing,"),
+                (change, _) => change.to_string(),
             };
             format!("{cause}; {change} would shorten the run most, by up to {less:.0}%.")
         }

@@ -8,6 +8,7 @@
 //! Once bound, a run on CPU devices allocates nothing, locks nothing and hashes nothing. Lanes of other devices are in
 //! `device_lane`, where the two kinds meet is `bridge`.
 
+mod apart;
 mod balance;
 mod barrier;
 mod bell;

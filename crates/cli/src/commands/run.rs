@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use syncline_deps::{Dtype, EdgeKinds};
+use syncline_deps::{Dtype, EdgeKinds, View};
 use syncline_device::DeviceSpec;
 use syncline_program::{
     Keep, LoadOptions, Program, Run, RunOptions, compare, machine_from_toml, npy,
@@ -18,7 +18,7 @@ use syncline_report::{Analysis, Detail, RunEdge, render};
 
 use crate::input::{is_standard, name_of, read_bytes};
 use crate::outcome::{Failure, Outcome};
-use crate::output::{to_file, to_standard_output};
+use crate::output::{expect_folder, to_file, to_standard_output};
 use summary::Facts;
 
 /// What `run` is told.
@@ -85,6 +85,9 @@ impl RunArgs {
         for (name, _) in &self.output {
             program.buffer_named(name).map_err(|error| failed(&error))?;
         }
+        let files = [&self.capture, &self.trace_file, &self.report];
+        let outputs = self.output.iter().map(|(_, file)| file);
+        files.into_iter().flatten().chain(outputs).try_for_each(|file| expect_folder(file))?;
         let run = match &self.simulate {
             Some(machine) => simulate(&program, machine)?,
             None => self.execute(&program).map_err(|error| failed(&error))?,
@@ -261,18 +264,41 @@ fn dtype_of(program: &Program, index: usize) -> Dtype {
     largest_view(program, index).map_or(Dtype::U8, |view| view.dtype())
 }
 
-/// The shape of a view that covers the whole buffer in order, or else a plain row of elements.
+/// The shape of a view that covers the whole buffer in order, or of what all views of its rank are parts of by their
+/// strides; or else a plain row of elements.
 fn shape_of(program: &Program, index: usize, dtype: Dtype) -> Vec<u64> {
     let bytes = program.trace().buffers[index].bytes;
-    match largest_view(program, index) {
-        Some(view) if view.bytes() == bytes && view.is_contiguous() => view.shape().to_vec(),
-        _ => vec![bytes / dtype.bytes()],
+    let row = || vec![bytes / dtype.bytes()];
+    let Some(view) = largest_view(program, index) else { return row() };
+    if view.bytes() == bytes && view.is_contiguous() {
+        return view.shape().to_vec();
     }
+    let mut alike =
+        views_of(program, index).filter(|other| other.shape().len() == view.shape().len());
+    let is_part = alike.all(|other| other.strides() == view.strides());
+    is_part.then(|| shape_by_strides(bytes, &view)).flatten().unwrap_or_else(row)
 }
 
-fn largest_view(program: &Program, index: usize) -> Option<syncline_deps::View> {
+/// The shape of a whole whose parts have the strides of `part`: rows of a tile are as far apart as those of its matrix.
+fn shape_by_strides(bytes: u64, part: &View) -> Option<Vec<u64>> {
+    let strides = part.strides().iter().map(|&stride| u64::try_from(stride).ok());
+    let inner: Vec<u64> = strides.collect::<Option<_>>()?;
+    if inner.last() != Some(&part.dtype().bytes()) {
+        return None;
+    }
+    let outer = std::iter::once(bytes).chain(inner.iter().copied());
+    let size = |(outer, inner): (u64, &u64)| {
+        (*inner > 0 && outer.is_multiple_of(*inner)).then(|| outer / inner)
+    };
+    outer.zip(&inner).map(size).collect()
+}
+
+fn views_of(program: &Program, index: usize) -> impl Iterator<Item = View> {
     let id = program.trace().buffers[index].id;
     let args = program.trace().tasks.iter().flat_map(|task| &task.args);
-    let views = args.filter(|arg| arg.arg.buffer == id).map(|arg| arg.arg.view);
-    views.max_by_key(|view| view.bytes())
+    args.filter(move |arg| arg.arg.buffer == id).map(|arg| arg.arg.view)
+}
+
+fn largest_view(program: &Program, index: usize) -> Option<View> {
+    views_of(program, index).max_by_key(|view| view.bytes())
 }

@@ -6,11 +6,13 @@
 //! - `memory`: arenas, reuse, plans that do not fit.
 //! - `store`: files, and damage to them.
 //! - `runs`: successive runs that overlap, and ops out of their lanes' order.
+//! - `forecast`: when the ops of a plan would run.
 //! - `print`: text, JSON and DOT.
 //! - `graph`: recording, and what is refused.
 
 mod check;
 mod compile;
+mod forecast;
 mod graph;
 mod memory;
 mod print;

@@ -50,6 +50,11 @@ fn wrong_programs_are_refused_with_their_place() {
             "tasks[0] (id 4).device: expected a device such as",
         ),
         (
+            r#""kernel": "scale", "device": "cup:0","#,
+            "",
+            "tasks[0] (id 4).device: no device `cup:0`: did you mean `cpu:0`?",
+        ),
+        (
             r#""kernel": "scale", "blocks": 0,"#,
             "",
             "tasks[0] (id 4).blocks: expected a whole number",
@@ -67,7 +72,7 @@ fn wrong_programs_are_refused_with_their_place() {
         (
             r#""kernel": "scale","#,
             r#", "init": {"fill": 1, "dtype": "f33"}"#,
-            "expected a known dtype",
+            "buffers[0].init: unknown dtype `f33` (did you mean `f32`?)",
         ),
     ];
     for (task, buffer, wanted) in cases {

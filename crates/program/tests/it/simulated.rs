@@ -8,8 +8,10 @@ use syncline_program::{EXAMPLES, LoadOptions, Program, example, machine_from_tom
 fn what_passes_between_tasks_is_learnt_from_the_record() {
     let device = "[[device]]\nname = \"cpu:0\"\nlanes = 2\n";
     let plain = machine_from_toml(device).unwrap();
-    for (sync_ns, dispatch_ns) in [(200, 40), (900, 150)] {
-        let known = format!("sync_ns = {sync_ns}\ndispatch_ns = {dispatch_ns}\n{device}");
+    for (sync_ns, dispatch_ns, wake_ns) in [(200, 40, 0), (900, 150, 2_000), (300, 50, 30_000)] {
+        let known = format!(
+            "sync_ns = {sync_ns}\ndispatch_ns = {dispatch_ns}\nwake_ns = {wake_ns}\n{device}"
+        );
         let known = machine_from_toml(&known).unwrap();
         for one in EXAMPLES {
             let load = |trace| Program::from_trace(trace, &LoadOptions::default()).unwrap();

@@ -22,12 +22,12 @@
         ["Name", ([name]) => name],
         ["Count before", ([, count]) => Report.count(count[0]), true], ["after", ([, count]) => Report.count(count[1]), true],
         ["Time before", ([, , ns]) => Report.time(ns[0]), true], ["after", ([, , ns]) => Report.time(ns[1]), true],
-        ["Change", ([, , ns]) => difference(ns[0], ns[1]), true], ["", ([, , ns]) => change(ns[0], ns[1]), true],
+        ["Change", ([, , ns]) => difference(ns[0], ns[1]), true], ["in percent", ([, , ns]) => change(ns[0], ns[1]), true],
       ], items), 40);
       Report.paged(taskCard, tasks, (items) => Report.table("Change by task", [
         ["Task", ([ops]) => el("button", { class: "link", type: "button" }, Report.dot(Report.opColour(after, ops[1])), after.label(ops[1]))],
         ["Before", ([, ns]) => Report.time(ns[0]), true], ["After", ([, ns]) => Report.time(ns[1]), true],
-        ["Change", ([, ns]) => difference(ns[0], ns[1]), true], ["", ([, ns]) => change(ns[0], ns[1]), true],
+        ["Change", ([, ns]) => difference(ns[0], ns[1]), true], ["in percent", ([, ns]) => change(ns[0], ns[1]), true],
       ], items, ([ops]) => { Report.app.useRun(1); Report.app.select(ops[1]); }), 50);
       const missing = unmatched[0] + unmatched[1];
       return el("div", { class: "view" },
@@ -44,7 +44,7 @@
       const worst = this.compare.kernels[0];
       const same = after.makespan === before.makespan;
       const text = [`“${after.title}” took ${Report.time(after.makespan)}, “${before.title}” ${Report.time(before.makespan)}: `,
-        same ? "no difference" : `${Report.percent(Math.abs(after.makespan - before.makespan), before.makespan)} ${after.makespan > before.makespan ? "slower" : "faster"}`, "."];
+        same ? "no difference" : `${Report.percent(Math.abs(after.makespan - before.makespan), before.makespan)} ${after.makespan > before.makespan ? "more" : "less"}`, "."];
       if (worst && worst[2][1] > worst[2][0]) text.push(" Most time was lost in ", el("code", {}, worst[0]), `: ${Report.time(worst[2][1] - worst[2][0])}.`);
       return text;
     }

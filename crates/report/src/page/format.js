@@ -11,7 +11,12 @@
   };
   Report.time = (ns) => (ns < 0 ? "\u2212" + Report.time(-ns) : ns < 60e9 ? scaled(ns, ["ns", "µs", "ms", "s"], 1000) : `${digits(ns / 60e9)}\u202fmin`);
   Report.bytes = (bytes) => scaled(bytes, ["B", "KiB", "MiB", "GiB", "TiB"], 1024);
-  Report.percent = (part, whole) => (whole > 0 ? `${((100 * part) / whole).toFixed(part / whole < 0.0995 && part > 0 ? 1 : 0)}%` : "–");
+  Report.percent = (part, whole) => {
+    if (!(whole > 0)) return "–";
+    const share = part / whole;
+    if (share > 0 && share < 0.0005) return "<0.1%";
+    return `${(100 * share).toFixed(share < 0.0995 && share > 0 ? 1 : 0)}%`;
+  };
   Report.count = (number) => number.toLocaleString("en");
   Report.plural = (number, noun) => `${Report.count(number)} ${noun}${number === 1 ? "" : "s"}`;
 
@@ -58,16 +63,20 @@
     colours.gaps = [0, 1, 2, 3, 4].map((cause) => colours[Report.causeVariable(cause).slice(2)]);
   };
 
-  /** A round time, without zeros after the point. */
-  Report.tickTime = (ns) => Report.time(ns).replace(/\.0+(?=\D)/, "").replace(/(\.\d*[1-9])0+(?=\D)/, "$1");
+  /** A round time: with as many digits after the point as tell it from one `step` before, and no zeros at the end. */
+  Report.tickTime = (ns, step) => {
+    const [size, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]].find(([size]) => ns >= size) || [1, "ns"];
+    const places = Math.max(0, Math.ceil(Math.log10(size / step) - 1e-9));
+    return `${Number((ns / size).toFixed(Math.min(places, 12)))}\u202f${unit}`;
+  };
 
-  /** Round steps that divide `span` into about `parts`. */
+  /** Round places that divide what is between into about `parts`, with the `step` from one to the next. */
   Report.ticks = (from, until, parts, base = 10) => {
     const rough = (until - from) / Math.max(parts, 1);
     const power = Math.pow(base, Math.floor(Math.log(rough) / Math.log(base)));
     const factors = base === 10 ? [1, 2, 5, 10] : [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
     const step = power * (factors.find((factor) => power * factor >= rough) || base);
-    const ticks = [];
+    const ticks = Object.assign([], { step });
     if (!(step > 0)) return ticks;
     for (let tick = Math.ceil(from / step) * step; tick <= until && ticks.length < 200; tick += step) ticks.push(tick);
     return ticks;

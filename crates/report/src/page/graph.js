@@ -8,6 +8,8 @@
   const CELL = 3.2;
   // Of a task's edges that lead out of sight, this many are begun on either side.
   const STUBS = 4;
+  // Of the selected task's edges, this many are drawn.
+  const SELECTED_MAX = 400;
 
   /** Strokes lines a few at a time: one path of thousands is far slower to fill than many short ones. */
   class Pen {
@@ -64,11 +66,13 @@
       const zoom = plot.zoom;
       const seen = this.visible(plot);
       this.drawEdges(context, plot, seen);
+      this.drawSelectedEdges(context, plot);
       this.drawNodes(context, plot, seen, zoom);
-      this.drawSelection(context, plot);
+      this.markSelected(context, plot);
       const drawn = seen.merged ? "Tasks drawn as blocks" : `${Report.plural(seen.ops.length, "task")} in sight`;
       const edges = seen.step > 1 ? `, edges of one in ${seen.step}` : "";
-      this.status.textContent = drawn + edges + (seen.merged || seen.step > 1 ? ": zoom in for more" : "");
+      const path = this.path && this.run.timed && !this.marksPath(seen) ? ", no critical path" : "";
+      this.status.textContent = drawn + edges + path + (seen.merged || seen.step > 1 ? ": zoom in for more" : "");
     }
 
     /** What is in sight: at most one op in a cell of a few pixels. */
@@ -196,23 +200,45 @@
       }
     }
 
-    /** Tasks from afar: blocks of colour, joined where less than a pixel is between them. */
+    /** Tasks from afar: blocks of colour, written as pixels. Filling a rectangle for each takes ten times as long. */
     drawBlocks(context, plot, seen, wide, high) {
-      const { run } = this, groups = new Map();
-      let last = null, lastRow = -1;
+      const { density } = plot, { pixels, canvas, screen } = this.sheet(plot.canvas.width, plot.canvas.height);
+      const { paint, colours } = this.painted();
+      const across = Math.max(1, Math.round(wide * density)), tall = Math.max(1, Math.round(high * density));
+      pixels.fill(0);
       for (const op of seen.ops) {
-        const colour = Report.opColour(run, op), x = plot.toX(this.x(op)) - wide / 2;
-        if (last && lastRow === run.ops.row[op] && last.colour === colour && x - last.end < 1.2) { last.end = x + wide; continue; }
-        last = { colour, x, end: x + wide, y: plot.toY(this.y(op)) - high / 2 };
-        lastRow = run.ops.row[op];
-        // Blocks of one colour go together: a change of colour costs more than a rectangle.
-        if (!groups.has(colour)) groups.set(colour, []);
-        groups.get(colour).push(last);
+        const left = Math.round((plot.toX(this.x(op)) - wide / 2) * density), top = Math.round((plot.toY(this.y(op)) - high / 2) * density);
+        const from = Math.max(0, left), until = Math.min(canvas.width, left + across), bottom = Math.min(canvas.height, top + tall);
+        if (from >= until) continue;
+        for (let y = Math.max(0, top); y < bottom; y++) pixels.fill(colours[paint[op]], y * canvas.width + from, y * canvas.width + until);
       }
-      for (const [colour, blocks] of groups) {
-        context.fillStyle = colour;
-        for (const { x, end, y } of blocks) context.fillRect(x, y, end - x, high);
+      canvas.getContext("2d").putImageData(screen, 0, 0);
+      context.drawImage(canvas, 0, 0, plot.width, plot.height);
+    }
+
+    /** Pixels of the canvas's size, kept from frame to frame. */
+    sheet(width, height) {
+      if (!this.blank || this.blank.canvas.width !== width || this.blank.canvas.height !== height) {
+        const canvas = Object.assign(document.createElement("canvas"), { width, height });
+        const screen = new ImageData(width, height);
+        this.blank = { canvas, screen, pixels: new Uint32Array(screen.data.buffer) };
       }
+      return this.blank;
+    }
+
+    /** By op the number of its colour among those that there are; these as words of four bytes, red first in memory. */
+    painted() {
+      if (!this.paint) {
+        const numbers = new Map();
+        this.paint = Uint8Array.from({ length: this.run.count }, (_, op) => {
+          const colour = Report.opColour(this.run, op);
+          if (!numbers.has(colour)) numbers.set(colour, numbers.size);
+          return numbers.get(colour);
+        });
+        const bytes = [...numbers.keys()].flatMap((colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16)).concat(255));
+        this.colours = new Uint32Array(Uint8Array.from(bytes).buffer);
+      }
+      return this;
     }
 
     frameCritical(context, plot, wide, high) {
@@ -242,8 +268,23 @@
       if (timed) context.fillText(Report.time(run.ops.length[op]), x, y + high / 2 + high * 0.24);
     }
 
-    drawSelection(context, plot) {
-      const { run } = this, op = Report.app.selected, colours = Report.theme();
+    /** Under the nodes: an edge that passes one does not strike out its name. */
+    drawSelectedEdges(context, plot) {
+      const { run } = this, op = Report.app.selected;
+      if (op < 0) return;
+      context.strokeStyle = Report.theme().accent;
+      context.lineWidth = 1.8;
+      for (const [list, dash] of [[run.waitsFor(op), []], [run.waitedOnBy(op), [5, 4]]]) {
+        context.setLineDash(dash);
+        context.beginPath();
+        for (const edge of Array.from(list).slice(0, SELECTED_MAX)) this.trace(context, plot, run.edges.pred[edge], run.edges.succ[edge], true);
+        context.stroke();
+      }
+      context.setLineDash([]);
+    }
+
+    markSelected(context, plot) {
+      const { run } = this, op = Report.app.selected;
       if (op < 0) return;
       const zoom = plot.zoom, wide = Math.max(WIDE * zoom, 7), high = Math.max(HIGH * zoom, 7);
       const mark = (other, width) => {
@@ -252,17 +293,8 @@
         context.roundRect(plot.toX(this.x(other)) - wide / 2 - 2, plot.toY(this.y(other)) - high / 2 - 2, wide + 4, high + 4, 8 * zoom + 1);
         context.stroke();
       };
-      context.strokeStyle = colours.accent;
-      context.lineWidth = 1.8;
-      for (const [list, dash] of [[run.waitsFor(op), []], [run.waitedOnBy(op), [5, 4]]]) {
-        context.setLineDash(dash);
-        context.lineWidth = 1.8;
-        context.beginPath();
-        for (const edge of Array.from(list).slice(0, 400)) this.trace(context, plot, run.edges.pred[edge], run.edges.succ[edge], true);
-        context.stroke();
-      }
-      context.setLineDash([]);
-      for (const edge of Array.from(run.waitsFor(op)).slice(0, 400)) mark(run.edges.pred[edge], 1.4);
+      context.strokeStyle = Report.theme().accent;
+      for (const edge of Array.from(run.waitsFor(op)).slice(0, SELECTED_MAX)) mark(run.edges.pred[edge], 1.4);
       mark(op, 3);
     }
 

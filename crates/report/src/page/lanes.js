@@ -126,9 +126,11 @@
         const pred = run.edges.pred[edge];
         if (!run.timedOp(pred)) continue;
         box(pred, 1.2);
+        // Near the top of the lanes, where it does not strike out names.
+        const drop = Math.min(8, this.high / 3);
         context.beginPath();
-        context.moveTo(plot.toX(run.end(pred)), this.laneY(run.ops.lane[pred]) + this.high / 2);
-        context.lineTo(plot.toX(run.ops.start[op]), this.laneY(run.ops.lane[op]) + this.high / 2);
+        context.moveTo(plot.toX(run.end(pred)), this.laneY(run.ops.lane[pred]) + drop);
+        context.lineTo(plot.toX(run.ops.start[op]), this.laneY(run.ops.lane[op]) + drop);
         context.stroke();
       }
       context.setLineDash([]);
@@ -142,12 +144,13 @@
       context.font = `12px ${colours.sans}`;
       context.textBaseline = "middle";
       context.textAlign = "center";
-      for (const tick of Report.ticks(plot.fromX(LEFT), plot.fromX(plot.width), plot.width / 130)) {
+      const ticks = Report.ticks(plot.fromX(LEFT), plot.fromX(plot.width), plot.width / 130);
+      for (const tick of ticks) {
         const x = plot.toX(tick);
         context.fillStyle = colours.line;
         context.fillRect(x, TOP - 7, 1, 7);
         context.fillStyle = colours.soft;
-        if (x > LEFT + 20 && x < plot.width - 26) context.fillText(Report.tickTime(tick), x, TOP / 2 - 1);
+        if (x > LEFT + 20 && x < plot.width - 26) context.fillText(Report.tickTime(tick, ticks.step), x, TOP / 2 - 1);
       }
       context.textAlign = "left";
       context.fillStyle = colours.line;

@@ -165,10 +165,11 @@
       context.font = `12px ${colours.sans}`;
       context.textBaseline = "middle";
       context.textAlign = "center";
-      for (const tick of Report.ticks(plot.fromX(LEFT), plot.fromX(plot.width), plot.width / 130)) {
+      const ticks = Report.ticks(plot.fromX(LEFT), plot.fromX(plot.width), plot.width / 130);
+      for (const tick of ticks) {
         const x = plot.toX(tick);
         context.fillStyle = colours.soft;
-        if (x > LEFT + 20 && x < plot.width - 26) context.fillText(Report.tickTime(tick), x, TOP / 2 - 1);
+        if (x > LEFT + 20 && x < plot.width - 26) context.fillText(Report.tickTime(tick, ticks.step), x, TOP / 2 - 1);
         context.fillStyle = colours.line;
         context.fillRect(x, TOP - 6, 1, 6);
       }

@@ -3,6 +3,8 @@
   const { el } = Report;
   const KINDS = ["compute", "copy", "stall"];
   const LISTED = 200;
+  // What gains less, of the whole run, is not worth a line.
+  const GAIN_MIN = 0.0005;
 
   class PathView {
     constructor(run) { this.run = run; }
@@ -22,11 +24,12 @@
     gains() {
       const { run } = this;
       const heading = el("h2", {}, "What would shorten the run most");
-      if (!run.scenarios.length) return el("section", {}, heading, el("p", { class: "note" }, "No single change that was tried would."));
-      const most = run.makespan - run.scenarios[0][1];
+      const worthwhile = run.scenarios.filter(([, makespan]) => run.makespan - makespan >= run.makespan * GAIN_MIN);
+      if (!worthwhile.length) return el("section", {}, heading, el("p", { class: "note" }, "No single change that was tried would."));
+      const most = run.makespan - worthwhile[0][1];
       return el("section", {}, heading,
         el("p", { class: "note" }, "Estimates: the same order on the same lanes, with one thing changed at a time."),
-        el("ul", { class: "gains card" }, run.scenarios.map(([change, makespan]) => {
+        el("ul", { class: "gains card" }, worthwhile.map(([change, makespan]) => {
           const less = run.makespan - makespan;
           return el("li", {}, el("span", {}, Report.marked(change)),
             el("span", { class: "track", "aria-hidden": "true" }, el("i", { style: `width:${(100 * less) / most}%` })),

@@ -49,6 +49,41 @@ fn lanes_ops_and_times_are_those_of_the_trace() {
 }
 
 #[test]
+fn lanes_that_ran_nothing_are_shown() {
+    let mut trace = trace();
+    trace.extra.insert("lanes".to_owned(), json!(["cpu:0/9", "cpu:0/10", "cpu:0/11", "cpu:2/0"]));
+    let run = Run::from_trace(&trace).unwrap();
+    let lanes: Vec<_> =
+        run.lanes.iter().map(|lane| (lane.device.as_str(), lane.name.as_str())).collect();
+    let [nine, ten, eleven] = ["9", "10", "11"].map(|name| ("cpu:0", name));
+    assert_eq!(lanes, [nine, ten, eleven, ("cpu:1", "lane 0"), ("cpu:2", "0")]);
+    assert_eq!(run.ops[1].timing.unwrap().lane, 3);
+    let summary = Analysis::of(&run).unwrap().summary;
+    assert_eq!((summary.lanes[2].ops, summary.lanes[2].busy_ns), (0, 0));
+}
+
+/// Three tasks that could run at once, and a lane that slept.
+#[test]
+fn what_limited_a_run_says_so_where_lanes_ran_nothing() {
+    let task = |id: u64, start_ns: u64| {
+        json!({"id": id, "name": "fill", "args": [arg("inout", id, 0, 8)], "lane": "cpu:0/0",
+               "start_ns": start_ns, "end_ns": start_ns + 1000})
+    };
+    let mut document = json!({"format": "syncline-trace", "version": 1,
+        "buffers": [{"id": 0, "bytes": 64}, {"id": 1, "bytes": 64}, {"id": 2, "bytes": 64}],
+        "tasks": [task(0, 0), task(1, 1000), task(2, 2000)]});
+    let limit = |document: &Value| {
+        let trace = Trace::from_json(document.to_string().as_bytes()).unwrap();
+        let run = Run::from_trace(&trace).unwrap();
+        Analysis::of(&run).unwrap().summary.limit
+    };
+    assert!(limit(&document).contains("; more lanes would shorten"), "{}", limit(&document));
+    document["lanes"] = json!(["cpu:0/0", "cpu:0/1"]);
+    let said = limit(&document);
+    assert!(said.contains("more lanes at work, one ran nothing, would shorten"), "{said}");
+}
+
+#[test]
 fn edges_carry_hazard_and_region() {
     let run = Run::from_trace(&trace()).unwrap();
     let edges: Vec<_> = (run.edges.iter())

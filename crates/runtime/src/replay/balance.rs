@@ -29,6 +29,11 @@ pub enum Steal {
 const WORTH_NS: u64 = 3_000;
 
 impl Steal {
+    /// Whether idle lanes of `plan` take ops of busy ones, if all its lanes are threads.
+    pub fn applies_to(self, plan: &ExecutionPlan) -> bool {
+        Board::can_steal(plan) && self.is_worth_it(plan)
+    }
+
     fn is_worth_it(self, plan: &ExecutionPlan) -> bool {
         match self {
             Steal::On => true,
@@ -45,15 +50,11 @@ impl Steal {
 impl LoadedPlan {
     /// Decides by the plan alone, before the first run.
     pub(super) fn balance(&mut self, steal: Steal) -> Result<(), LoadError> {
-        match self.can_steal() && steal.is_worth_it(&self.plan) {
+        // Ops that wait for a device, or are awaited by one, stay on their lanes.
+        match self.device_lanes.is_none() && steal.applies_to(&self.plan) {
             true => self.set_board(),
             false => Ok(()),
         }
-    }
-
-    /// Ops that wait for a device, or are awaited by one, stay on their lanes.
-    fn can_steal(&self) -> bool {
-        self.device_lanes.is_none() && Board::can_steal(&self.plan)
     }
 
     fn set_board(&mut self) -> Result<(), LoadError> {

@@ -157,6 +157,7 @@ impl LoadedPlan {
         // SAFETY: `&mut self`, and all runs before have ended; buffers are bound, and stay claimed until this returns.
         let devices = unsafe { DeviceRun::begin(shared, self.device_lanes.as_ref(), number) };
         if !self.threads.is_empty() {
+            shared.apart.note(self.own_lane);
             shared.started.publish(number);
         }
         take_part(shared, shared.board(), self.own_lane, number, &shared.started);

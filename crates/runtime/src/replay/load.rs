@@ -7,10 +7,11 @@ use std::time::Instant;
 use syncline_deps::{Access, Dtype, View};
 use syncline_device::{Backend, Buffer, Deadline, Device, DeviceError, DeviceSpec, RawArg};
 use syncline_plan::{
-    CopyIndex, DeviceIndex, ExecutionPlan, LaneIndex, MemoryIndex, MemoryPlace, Op, OpKind,
-    TaskInfo,
+    CopyIndex, DeviceIndex, ExecutionPlan, LaneIndex, LaneKind, MemoryIndex, MemoryPlace, Op,
+    OpKind, TaskInfo,
 };
 
+use super::apart::Apart;
 use super::balance::Steal;
 use super::barrier;
 use super::bell::Patience;
@@ -187,13 +188,17 @@ impl LoadedPlan {
         let busy = lanes.iter().filter(|lane| !lane.steps.is_empty()).count();
         let mut patience = Patience::for_lanes(busy);
         patience.spins = options.spins.unwrap_or(patience.spins);
+        // Lanes without ops of their own run others' where lanes steal.
+        let steals = device_lanes.is_none() && options.steal.applies_to(&plan);
+        let compute = plan.lanes().iter().filter(|lane| lane.kind == LaneKind::Compute).count();
+        let apart = Apart::new(lanes.len(), if steals { compute.max(busy) } else { busy });
         let counts = lanes.iter().enumerate();
         // Ties go to the first lane.
         let own_lane =
             counts.rev().max_by_key(|(_, lane)| lane.steps.len()).map_or(0, |(at, _)| at);
         let (names, loaded_at) = (Names(Arc::clone(&plan)), Instant::now());
         let bridge = Bridge::new(DeviceLanes::sides(&plan, device_lanes.as_ref()));
-        let shared = Arc::new(Shared::new(lanes.into(), bridge, patience, names, loaded_at));
+        let shared = Arc::new(Shared::new(lanes.into(), bridge, patience, apart, names, loaded_at));
         barrier::prepare();
         let mut threads = Threads::new(&shared);
         for (lane, work) in shared.lanes.iter().enumerate() {

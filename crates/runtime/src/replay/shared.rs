@@ -14,6 +14,7 @@ use std::time::Instant;
 use syncline_device::{Deadline, RawArg};
 use syncline_plan::OpIndex;
 
+use super::apart::Apart;
 use super::bell::Patience;
 use super::body::{Call, Outcome, TaskArgs};
 use super::bridge::Bridge;
@@ -199,6 +200,7 @@ pub struct Shared {
     pub lanes: Box<[LaneWork]>,
     pub progress: Box<[Progress]>,
     pub patience: Patience,
+    pub apart: Apart,
     /// Raised to the number of a run when it begins.
     pub started: Progress,
     /// As `started`, but only of runs in which the caller leaves its own lane to a thread.
@@ -223,6 +225,7 @@ impl Shared {
         lanes: Box<[LaneWork]>,
         bridge: Bridge,
         patience: Patience,
+        apart: Apart,
         names: Names,
         now: Instant,
     ) -> Self {
@@ -233,6 +236,7 @@ impl Shared {
         Self {
             progress: lanes.iter().map(|_| Progress::default()).collect(),
             patience,
+            apart,
             started: Progress::default(),
             own_started: Progress::default(),
             stop: Stop::new(),

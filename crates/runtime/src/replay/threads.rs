@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::apart::Moves;
 use super::error::LoadError;
 use super::lane::CLOSING;
 use super::run::take_part;
@@ -73,11 +74,13 @@ fn serve(shared: &Shared, lane: usize, when: When, mut number: u64) {
         When::Always => &shared.started,
         When::Away => &shared.own_started,
     };
+    let mut moves = Moves::default();
     loop {
         started.wait(number, shared.patience);
         if shared.is_closing.load(Ordering::SeqCst) {
             return;
         }
+        shared.apart.settle(lane, &mut moves);
         // Looked up once, after the run was seen to have begun: whoever steals in it does so to its end.
         let board = shared.board();
         let next = next_run(shared, board, lane);

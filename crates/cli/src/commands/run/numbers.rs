@@ -42,16 +42,14 @@ fn edges_of(task: TaskInfo<'_>) -> impl Iterator<Item = RunEdge> {
     })
 }
 
-/// The lanes on which anything ran, and for each of the run's lanes its number among them.
+/// The lanes on which anything could have run, and for each of the run's lanes its number among them.
 fn lanes(plan: &ExecutionPlan, run: &Run) -> (Vec<Lane>, Vec<u32>) {
-    let mut is_used = vec![false; run.lanes.len()];
-    run.timings.iter().for_each(|timing| is_used[timing.lane] = true);
     let mut lanes = Vec::new();
     let numbers = run.lanes.iter().enumerate().map(|(at, name)| {
         let number = lanes.len() as u32;
-        if is_used[at] {
-            let lane = &plan.lanes()[at];
-            debug_assert_eq!(lane.kind, LaneKind::Compute, "without copies");
+        let lane = &plan.lanes()[at];
+        // Without copies, nothing runs on their lanes.
+        if lane.kind == LaneKind::Compute {
             let device = &plan.machine().devices()[lane.device.index()].name;
             let short = name.strip_prefix(device.as_str()).and_then(|rest| rest.strip_prefix('/'));
             lanes.push(Lane::new(short.unwrap_or(name), device));

@@ -11,6 +11,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 use super::{LaneChoice, Schedule, ready_on};
 use crate::compile::lower::Lowered;
 use crate::machine::Machine;
+use crate::successors::Successors;
 
 /// How many waits across lanes an op must be ahead of a lane's own ones to be taken over.
 const URGENT_SYNCS: u64 = 16;
@@ -52,7 +53,7 @@ pub fn run(lowered: &Lowered, machine: &Machine, ranks: &[u64]) -> Schedule {
         sync_ns: machine.sync_ns(),
         queues: (0..choice.lanes).map(|_| Queue::default()).collect(),
         offers: vec![None; choice.lanes],
-        succs: Successors::new(lowered),
+        succs: Successors::new(lowered.len(), |op| lowered.preds_of(op as usize).iter().copied()),
         open_preds: (0..lowered.len()).map(|op| lowered.preds_of(op).len() as u32).collect(),
         ready_at: vec![0; lowered.len()],
         out: Schedule::new(choice.lanes, lowered.len()),
@@ -203,8 +204,8 @@ impl Simulation<'_> {
         let ready = ready_on(self.lowered, &self.out, op, lane, self.sync_ns);
         let start = self.queues[lane].free_at.max(ready);
         self.queues[lane].free_at = self.out.put(op, lane, start, self.lowered.costs_ns[op]);
-        for at in self.succs.range(op) {
-            let succ = self.succs.succs[at] as usize;
+        for place in self.succs.places(op as u32) {
+            let succ = self.succs.at(place) as usize;
             self.open_preds[succ] -= 1;
             if self.open_preds[succ] == 0 {
                 self.make_ready(succ);
@@ -280,37 +281,5 @@ impl Heads {
     /// The first of another lane than `lane`.
     fn soonest_beside(&self, lane: usize) -> Option<(u64, usize)> {
         self.first.filter(|first| first.1 != lane).or(self.second)
-    }
-}
-
-/// The predecessor lists turned round.
-struct Successors {
-    starts: Vec<u32>,
-    succs: Vec<u32>,
-}
-
-impl Successors {
-    fn new(lowered: &Lowered) -> Self {
-        let mut starts = vec![0u32; lowered.len() + 1];
-        for &pred in &lowered.preds {
-            starts[pred as usize + 1] += 1;
-        }
-        for at in 1..starts.len() {
-            starts[at] += starts[at - 1];
-        }
-        let mut next = starts.clone();
-        let mut succs = vec![0u32; lowered.preds.len()];
-        for op in 0..lowered.len() {
-            for &pred in lowered.preds_of(op) {
-                let at = &mut next[pred as usize];
-                succs[*at as usize] = op as u32;
-                *at += 1;
-            }
-        }
-        Self { starts, succs }
-    }
-
-    fn range(&self, op: usize) -> std::ops::Range<usize> {
-        self.starts[op] as usize..self.starts[op + 1] as usize
     }
 }
