@@ -28,8 +28,7 @@ pub fn run_pe() {
 fn measure(name: &str, rank: usize, rounds: usize, case: &Case) {
     let (from, to) = case.layouts();
     let before_kib = private_kib();
-    // Many small slots take no more memory than two large ones, and let PEs that share a processor run for longer in turn.
-    let options = shm::Options { depth: 8, slot_bytes: 256 << 10, ..Default::default() };
+    let options = shm::Options::default();
     let endpoint = shm::join(name, rank, PES, &options, &Wait::timeout(TIMEOUT)).expect("a group");
     let versions = Versions::One;
     let options = ServiceOptions { timeout: TIMEOUT, versions, ..Default::default() };

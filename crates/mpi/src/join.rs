@@ -34,9 +34,9 @@ pub struct Options {
 }
 
 impl Default for Options {
+    /// Two large slots: between hosts every message has a price of its own.
     fn default() -> Self {
-        let shm::Options { depth, slot_bytes, .. } = shm::Options::default();
-        Self { depth, slot_bytes, way: Way::Auto, share_memory: true }
+        Self { depth: 2, slot_bytes: 1 << 20, way: Way::Auto, share_memory: true }
     }
 }
 

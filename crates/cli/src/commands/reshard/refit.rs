@@ -37,10 +37,10 @@ pub(crate) struct RefitArgs {
     #[arg(long, value_name = "N", default_value_t = 5)]
     repeat: usize,
     /// Size of a slot, a multiple of 64; units such as 1MiB may be given.
-    #[arg(long, value_name = "N", default_value_t = 1 << 20, value_parser = size::parse)]
+    #[arg(long, value_name = "N", default_value_t = 256 << 10, value_parser = size::parse)]
     slot_bytes: u64,
     /// Slots of each PE.
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(long, value_name = "N", default_value_t = 8)]
     depth: usize,
     /// Give every segment a checksum, and verify it where it arrives.
     #[arg(long)]
