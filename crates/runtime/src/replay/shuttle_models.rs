@@ -188,7 +188,8 @@ fn a_run_that_fails(steal: Steal) {
         let tickets: Vec<_> = (0..3).map(|_| bound.start().unwrap()).collect();
         let outcomes: Vec<_> = tickets.into_iter().map(|ticket| ticket.wait()).collect();
         let first = outcomes.iter().position(Result::is_err).expect("one of them failed");
-        assert!(outcomes[first..].iter().all(|outcome| *outcome == outcomes[first]));
+        let alike = outcomes[first..].iter().all(|outcome| *outcome == outcomes[first]);
+        assert!(alike, "{outcomes:?}");
         assert!(matches!(outcomes[first], Err(RunError::Failed { .. })), "{outcomes:?}");
         calls.store(100, Ordering::SeqCst);
         bound.run().unwrap();

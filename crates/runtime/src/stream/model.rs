@@ -174,6 +174,41 @@ fn a_failure_is_seen_by_whoever_makes_the_successor_ready() {
 }
 
 #[test]
+fn a_failure_is_inherited_by_a_successor_that_comes_while_its_predecessor_ends() {
+    loom::model(|| {
+        let ring = Arc::new(Ring::new(2, 1));
+        let mut book = Book::new(0, 2, &ring, 3);
+        let (failing, failing_slot, _) = enter(&mut book, &ring, &[]);
+        let recorded = Arc::new(AtomicU32::new(0));
+        let late_slot = book.next_slot();
+        let finisher = {
+            let (ring, recorded) = (ring.clone(), recorded.clone());
+            thread::spawn(move || {
+                // As at the end of a task: what failed is on record before the list is closed.
+                recorded.store(1, Ordering::Relaxed);
+                for _ in ring.slots[failing_slot as usize].fanout.close().successors(&ring.nodes) {
+                    let next = &ring.slots[late_slot as usize];
+                    next.inherit(failing);
+                    if next.count_down(1) {
+                        assert_eq!(next.inherited(), Some(failing));
+                    }
+                }
+            })
+        };
+        let task = book.submitter.submit(Default::default(), |_| ()).expect("no arguments");
+        book.preds.clear();
+        book.preds.push(failing);
+        let origin_of = |_| (recorded.load(Ordering::Relaxed) == 1).then_some(failing);
+        if book.enter(&ring, task, 0, &[], 1, origin_of) {
+            assert_eq!(ring.slots[late_slot as usize].inherited(), Some(failing));
+        }
+        finisher.join().expect("no panic");
+        book.take_back(&ring, failing_slot, true, |_| ());
+        assert_eq!(book.edges().now, 0, "late or not, no edge stays on the books");
+    });
+}
+
+#[test]
 fn two_consumers_never_take_the_same_number_nor_lose_one() {
     loom::model(|| {
         let queue = Arc::new(IndexRing::new(2));
