@@ -11,8 +11,16 @@ use syncline_testing::for_seeds;
 use super::program::{Features, Program, initial};
 use super::{LONG, ends, stream, words};
 
+/// A capture's bytes, which outlive the stream's hold on them.
 #[derive(Clone, Default)]
-struct File(Arc<Mutex<Vec<u8>>>);
+pub struct File(Arc<Mutex<Vec<u8>>>);
+
+impl File {
+    /// What was written so far.
+    pub fn bytes(&self) -> Vec<u8> {
+        self.0.lock().expect("no panic").clone()
+    }
+}
 
 impl Write for File {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -45,7 +53,7 @@ fn a_captured_run_replays_to_every_edge_also_to_tasks_that_had_ended() {
             stream.wait_all_within(LONG).expect("nothing fails");
             assert!(stream.stop_capture().expect("memory"), "it was on");
             stream.submit(Task::new("after it").inout(&buffers[0], words(1))).expect("room");
-            let bytes = file.0.lock().expect("no panic").clone();
+            let bytes = file.bytes();
             let trace = CaptureReader::read(&bytes).expect("a whole capture").trace;
             assert_eq!(trace.tasks.len(), program.steps.len());
             let replayed =

@@ -8,6 +8,7 @@
 //! - `failure`: panics and errors, poison, cancelling, deadlines.
 //! - `host`: waiting, and the host's own access to buffers.
 //! - `inside`: tasks that submit tasks.
+//! - `statistics`: what a stream says of itself, live and in captures.
 
 mod bounds;
 mod capture;
@@ -17,6 +18,7 @@ mod inside;
 mod program;
 mod random;
 mod scheduling;
+mod statistics;
 
 use std::time::Duration;
 
