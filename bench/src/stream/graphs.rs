@@ -105,7 +105,8 @@ impl Graph {
         for args in &self.tasks {
             let mut task = Task::new("task");
             for &(access, tile) in args {
-                task = task.arg(access, buffer, self.views[tile as usize]);
+                let view = &self.views[tile as usize];
+                task = task.arg(access, buffer, view);
             }
             stream.submit(task.body(|_| ())).expect("a ring of any size is enough");
         }
