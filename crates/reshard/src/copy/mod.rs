@@ -3,6 +3,7 @@
 //! A [`CopyShape`] is a box reduced to what a copy needs: runs that are contiguous on both sides, and
 //! the fewest loops around them. It is computed once for each piece of a plan and used by every refit.
 
+mod prefetch;
 mod stream;
 #[cfg(test)]
 mod tests;

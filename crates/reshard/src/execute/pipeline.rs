@@ -10,6 +10,7 @@
 //! hold nothing but messages of earlier rounds, which are all taken, and its receiver has taken
 //! everything before; so the one can send it and the other is waiting for it.
 
+use std::iter::Peekable;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -196,15 +197,15 @@ impl<'t> PipelineExecutor<'t> {
                 }
             }
         } else {
-            let (mut packer, mut unpacker, mut copier) =
-                (run.packer(), run.unpacker(), run.copier());
+            let (mut packer, mut unpacker, mut moves) =
+                (run.packer(), run.unpacker(), run.moves().peekable());
             run.drive(&mut |run| {
                 let unpacked = run.unpack(&mut unpacker)?;
                 let packed = run.pack(&mut packer)?;
                 if unpacked == Step::Went || packed == Step::Went {
                     return Ok(Step::Went);
                 }
-                Ok(match (run.copy(&mut copier)?, unpacked, packed) {
+                Ok(match (run.copy(&mut moves)?, unpacked, packed) {
                     (Step::Went, _, _) => Step::Went,
                     (_, Step::Done, other) | (_, other, _) => other,
                 })
@@ -248,7 +249,7 @@ const STREAM_FROM_BYTES: u64 = 8 << 20;
 /// Between two looks at the clock and at the group: small tensors are copied faster than either.
 const COPY_STEP_BYTES: u64 = 256 << 10;
 
-type Messages<'a> = std::iter::Peekable<std::slice::Iter<'a, Message>>;
+type Messages<'a> = Peekable<std::slice::Iter<'a, Message>>;
 
 /// What is packed next.
 struct Packer<'a> {
@@ -349,7 +350,10 @@ impl<'a> Run<'a> {
     /// The boxes that need no slot.
     pub(super) fn moves(&self) -> impl Iterator<Item = &'a Move> {
         let rank = self.program.rank;
-        self.copier().filter(move |each| each.peer == rank || self.peer(each.peer).is_some())
+        self.program.moves.iter().filter(move |each| match each.peer == rank {
+            true => self.part != Part::Peers,
+            false => self.peer(each.peer).is_some(),
+        })
     }
 
     /// A message was sent; its segments by way of the slot, or straight to where they belong.
@@ -388,13 +392,6 @@ impl<'a> Run<'a> {
 
     fn unpacker(&self) -> Messages<'a> {
         self.all_receives().iter().peekable()
-    }
-
-    fn copier(&self) -> impl Iterator<Item = &'a Move> + use<'a> {
-        // Peers first: they may be waiting for it, while nobody waits for a self move.
-        let self_moves: &[Move] =
-            if self.part == Part::Peers { &[] } else { &self.program.self_moves };
-        self.program.direct_moves.iter().chain(self_moves)
     }
 
     /// Drives `step` until it is done, asleep whenever it is blocked.
@@ -473,8 +470,18 @@ impl<'a> Run<'a> {
         Ok(message.segments.iter().map(sum).collect())
     }
 
+    /// Asks for the start of a box of a source tensor, whose turn is next.
+    fn prefetch(&self, shape: u32, source: u32, offset: usize) {
+        let start = self.sources.bound.start(source).wrapping_add(offset);
+        self.program.shape(shape).copy.prefetch(start);
+    }
+
     fn fill(&self, message: &Message, slot: &mut [u8]) {
-        for piece in &message.pieces {
+        let mut pieces = message.pieces.iter().peekable();
+        while let Some(piece) = pieces.next() {
+            if let Some(next) = pieces.peek() {
+                self.prefetch(next.shape, next.tensor, next.tensor_offset);
+            }
             let shape = self.program.shape(piece.shape);
             let (_, span) = shape.copy.spans();
             piece.check_room(span, slot.len());
@@ -556,36 +563,31 @@ impl<'a> Run<'a> {
     }
 
     /// Copies the next boxes that need no slot, a good many small ones or one large.
-    fn copy(&self, moves: &mut impl Iterator<Item = &'a Move>) -> Result<Step, Failure> {
-        let mut copied = 0;
-        while copied < COPY_STEP_BYTES {
-            match self.copy_one(moves)? {
-                Some(bytes) => copied += bytes,
-                None if copied == 0 => return Ok(Step::Done),
+    ///
+    /// They are counted once for all: an atomic count waits until every store past the caches has reached the memory.
+    fn copy(&self, moves: &mut Peekable<impl Iterator<Item = &'a Move>>) -> Result<Step, Failure> {
+        let (mut placed, mut kept) = (0, 0);
+        while placed + kept < COPY_STEP_BYTES {
+            let each = match moves.next() {
+                Some(each) => each,
+                None if placed + kept == 0 => return Ok(Step::Done),
                 None => break,
-            }
+            };
+            let bytes = self.program.shape(each.shape).copy.target_bytes() as u64;
+            let target = if each.peer == self.program.rank {
+                kept += bytes;
+                // SAFETY: the target is bound, with the size of the shard that the box lies in.
+                unsafe { self.place.start(each.target).add(each.target_offset) }
+            } else {
+                placed += bytes;
+                self.window_address(each)?
+            };
+            // SAFETY: the source is bound, with the size of its shard; the target was checked or is bound, and
+            // the plan writes each of its bytes once.
+            unsafe { self.copy_move(each, target, self.store) };
         }
+        self.report_copied(placed, kept);
         Ok(Step::Went)
-    }
-
-    fn copy_one(&self, moves: &mut impl Iterator<Item = &'a Move>) -> Result<Option<u64>, Failure> {
-        let rank = self.program.rank;
-        let mut here =
-            moves.by_ref().skip_while(|each| each.peer != rank && self.peer(each.peer).is_none());
-        let Some(each) = here.next() else { return Ok(None) };
-        let bytes = self.program.shape(each.shape).copy.target_bytes() as u64;
-        let (counter, target) = if each.peer == rank {
-            // SAFETY: the target is bound, with the size of the shard that the box lies in.
-            let target = unsafe { self.place.start(each.target).add(each.target_offset) };
-            (&self.kept_bytes, target)
-        } else {
-            (&self.placed_bytes, self.window_address(each)?)
-        };
-        // SAFETY: the source is bound, with the size of its shard; the target was checked or is bound, and
-        // the plan writes each of its bytes once.
-        unsafe { self.copy_move(each, target, self.store) };
-        self.report(counter, bytes);
-        Ok(Some(bytes))
     }
 
     /// # Safety

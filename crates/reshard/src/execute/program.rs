@@ -129,9 +129,10 @@ pub(crate) struct Program {
     pub sends: Vec<Message>,
     /// By round.
     pub receives: Vec<Message>,
-    pub self_moves: Vec<Move>,
-    /// The same transfers as `sends`, for peers whose memory this PE can write; with checksums, messages have them.
-    pub direct_moves: Vec<Move>,
+    /// What stays on this PE, and the same transfers as `sends` for peers whose memory this PE can write; with checksums,
+    /// messages have those. Tensor by tensor, whoever gets the parts: together they are the whole lines and pages that
+    /// the memory hands out anyway, where one receiver's alone are every other one.
+    pub moves: Vec<Move>,
     /// Where the scales of source tensors that are restored are, both by position in the source layout.
     pub scales: HashMap<u32, u32>,
     /// Bytes that this PE writes or sends, by any way.
@@ -153,16 +154,13 @@ impl Program {
         let sends = sends.collect::<Result<Vec<_>, _>>()?;
         let receives = schedule.receives(rank).map(|batch| lower.message(batch, Way::Unpack));
         let receives = receives.collect::<Result<Vec<_>, _>>()?;
-        let mut self_moves = Vec::new();
-        let mut direct_moves = Vec::new();
+        let mut moves = Vec::new();
         let mut bytes = 0;
         for op in plan.ops().iter().filter(|op| op.src == rank) {
             let copy = plan.copy_box(op);
             bytes += copy.elements() * plan.tensor(op).unit_bytes()[2];
-            if op.is_self_move() {
-                self_moves.push(lower.shard_to_shard(op, &NdBox::whole(copy.size))?);
-            } else if !is_checked {
-                direct_moves.push(lower.shard_to_shard(op, &NdBox::whole(copy.size))?);
+            if op.is_self_move() || !is_checked {
+                moves.push(lower.shard_to_shard(op, &NdBox::whole(copy.size))?);
             }
         }
         let scales = plan.tensors().iter().filter_map(|tensor| match tensor.recoding {
@@ -170,20 +168,14 @@ impl Program {
             _ => None,
         });
         let scales = scales.collect();
-        self_moves.shrink_to_fit();
-        direct_moves.shrink_to_fit();
+        moves.shrink_to_fit();
         let shapes = lower.shapes;
-        Ok(Self {
-            rank,
-            shapes,
-            sends,
-            receives,
-            self_moves,
-            direct_moves,
-            scales,
-            bytes,
-            is_checked,
-        })
+        Ok(Self { rank, shapes, sends, receives, moves, scales, bytes, is_checked })
+    }
+
+    /// What stays on this PE.
+    pub fn self_moves(&self) -> impl Iterator<Item = &Move> {
+        self.moves.iter().filter(|each| each.peer == self.rank)
     }
 
     /// How a piece or move with this shape is copied.

@@ -152,14 +152,14 @@ impl Refit {
         let mut sources = Shards::new(from, rank, "source");
         let mut targets = Shards::new(to, rank, "destination");
         let sent = program.sends.iter().flat_map(|message| &message.pieces);
-        let kept = program.self_moves.iter().map(|each| each.source);
+        let kept = program.self_moves().map(|each| each.source);
         for source in sent.map(|piece| piece.tensor).chain(kept) {
             sources.used[source as usize] = true;
             if let Some(&scales) = program.scales.get(&source) {
                 sources.used[scales as usize] = true;
             }
         }
-        for each in &program.self_moves {
+        for each in program.self_moves() {
             targets.used[each.target as usize] = true;
         }
         for piece in program.receives.iter().flat_map(|message| &message.pieces[..]) {

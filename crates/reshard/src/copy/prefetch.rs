@@ -1,0 +1,45 @@
+//! Asking for memory ahead of its turn.
+//!
+//! A processor finds out by itself what a copy reads next, but never beyond the page it is in, and a small box ends before it
+//! has found out anything. So while one box is copied, the next one's pages and first lines are asked for: by the time it is
+//! its turn, addresses are translated and the first bytes are on their way.
+
+use super::CopyShape;
+
+/// What is asked for at the start of a box; the processor sees to the rest once it is read. Three times as many take so much
+/// of what can be under way at once that the copy itself slows down.
+const LINES: usize = 8;
+const LINE_BYTES: usize = 64;
+
+/// A box of more pages is long enough for the processor to keep up by itself.
+const PAGES_MAX: usize = 4;
+const PAGE_BYTES: usize = 4096;
+
+impl CopyShape {
+    /// Asks for the start of the box at `source`; any address will do, even one that is not there.
+    pub fn prefetch(&self, source: *const u8) {
+        let (span, _) = self.spans();
+        for page in 1..=PAGES_MAX.min(span / PAGE_BYTES) {
+            prefetch_line(source.wrapping_add(page * PAGE_BYTES));
+        }
+        // Runs of a line or two follow each other at a distance.
+        let step = match self.loops.last() {
+            Some(inner) if self.source_run_bytes < LINES * LINE_BYTES => inner.source_step,
+            _ => LINE_BYTES,
+        };
+        for line in 0..LINES {
+            prefetch_line(source.wrapping_add(line * step));
+        }
+    }
+}
+
+fn prefetch_line(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which reads nothing and never faults.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
