@@ -3,6 +3,7 @@
 //! A [`CopyShape`] is a box reduced to what a copy needs: runs that are contiguous on both sides, and
 //! the fewest loops around them. It is computed once for each piece of a plan and used by every refit.
 
+mod fan;
 mod prefetch;
 mod stream;
 #[cfg(test)]
@@ -10,7 +11,8 @@ mod tests;
 
 use crate::convert::{Converter, mx};
 
-pub(crate) use stream::{Store, copy_run, fence};
+pub(crate) use fan::{PARTS_MAX, copy_fan};
+pub(crate) use stream::{Store, fence};
 
 /// One loop around the runs: steps in bytes on each side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -253,7 +255,7 @@ pub(crate) unsafe fn copy_box(
     }
     match change {
         // SAFETY: the caller's promise is passed on.
-        Change::Nothing => unsafe { copy_bytes(shape, source, target, store) },
+        Change::Nothing => unsafe { copy_fan(shape, &[(source, target)], store) },
         Change::Each(convert) => shape.for_each_run(|from, to| {
             // SAFETY: as above; the two sides do not overlap, because the target is nobody else's.
             let (source, target) = unsafe {
@@ -280,40 +282,4 @@ pub(crate) unsafe fn copy_box(
             restore(source, skipped, scales, target);
         }),
     }
-}
-
-/// Runs of a few sizes that tensor-parallel splits produce are worth a loop of their own: a call of
-/// memcpy for each would cost more than the bytes.
-///
-/// # Safety
-/// As [`copy_box`].
-unsafe fn copy_bytes(shape: &CopyShape, source: *const u8, target: *mut u8, store: Store) {
-    let bytes = shape.target_run_bytes;
-    // SAFETY: in every arm, the caller's promise is passed on.
-    unsafe {
-        match bytes {
-            _ if store == Store::Streaming && stream::has_whole_lines(shape, target) => {
-                stream::copy_lines(shape, source, target);
-            }
-            16 => copy_fixed::<16>(shape, source, target),
-            32 => copy_fixed::<32>(shape, source, target),
-            64 => copy_fixed::<64>(shape, source, target),
-            128 => copy_fixed::<128>(shape, source, target),
-            _ => shape.for_each_run(|from, to| {
-                copy_run(source.add(from), target.add(to), bytes, store);
-            }),
-        }
-    }
-}
-
-/// # Safety
-/// As [`copy_box`], with runs of `BYTES`.
-unsafe fn copy_fixed<const BYTES: usize>(shape: &CopyShape, source: *const u8, target: *mut u8) {
-    shape.for_each_run(|from, to| {
-        // SAFETY: each run lies within the spans that the caller vouches for.
-        unsafe {
-            let (source, target) = (source.add(from), target.add(to));
-            std::ptr::copy_nonoverlapping(source, target, BYTES);
-        }
-    });
 }

@@ -14,6 +14,7 @@ pub(crate) enum Store {
 }
 
 use super::CopyShape;
+use super::fan::Part;
 
 /// Bytes that the memory moves at once.
 const LINE: usize = 64;
@@ -84,18 +85,16 @@ pub(super) fn has_whole_lines(shape: &CopyShape, target: *mut u8) -> bool {
 /// Copies runs of whole lines past the caches.
 ///
 /// # Safety
-/// As [`copy_box`](super::copy_box), where [`has_whole_lines`] is true.
-pub(super) unsafe fn copy_lines(shape: &CopyShape, source: *const u8, target: *mut u8) {
+/// As [`copy_fan`](super::copy_fan), where [`has_whole_lines`] is true of every target.
+pub(super) unsafe fn copy_lines(shape: &CopyShape, parts: &[Part]) {
     #[cfg(target_arch = "x86_64")]
     {
         let (each, lines) = (Lines::of_this_machine(), shape.target_run_bytes / LINE);
-        shape.for_each_run(|from, to| {
-            // SAFETY: runs lie within what the caller vouches for; their targets are aligned to whole lines.
-            unsafe { each.copy(source.add(from), target.add(to), lines) };
-        });
+        // SAFETY: runs lie within what the caller vouches for; their targets are aligned to whole lines.
+        unsafe { shape.for_each_part(parts, |from, to| each.copy(from, to, lines)) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    unreachable!("there are no whole lines here: {shape:?} {source:?} {target:?}");
+    unreachable!("there are no whole lines here: {shape:?} {parts:?}");
 }
 
 /// How lines are stored past the caches.

@@ -4,6 +4,7 @@
 //! [`Destination`] say where its tensors lie; [`PipelineExecutor`] moves them.
 
 mod bindings;
+mod copier;
 mod destination;
 mod device_memory;
 mod lanes;

@@ -16,6 +16,7 @@ use std::sync::{Arc, OnceLock};
 
 use syncline_device::Lane;
 
+use super::copier::Copier;
 use super::destination::{PeerDestination, PeerWindow};
 use super::lanes::{LaneRun, PipelineLanes};
 use super::place::Place;
@@ -90,7 +91,7 @@ impl std::fmt::Debug for PipelineExecutor<'_> {
 
 /// What a cursor could do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+pub(super) enum Step {
     Done,
     Went,
     /// Nothing without this PE.
@@ -197,15 +198,15 @@ impl<'t> PipelineExecutor<'t> {
                 }
             }
         } else {
-            let (mut packer, mut unpacker, mut moves) =
-                (run.packer(), run.unpacker(), run.moves().peekable());
+            let (mut packer, mut unpacker, mut copier) =
+                (run.packer(), run.unpacker(), Copier::new(&run));
             run.drive(&mut |run| {
                 let unpacked = run.unpack(&mut unpacker)?;
                 let packed = run.pack(&mut packer)?;
                 if unpacked == Step::Went || packed == Step::Went {
                     return Ok(Step::Went);
                 }
-                Ok(match (run.copy(&mut moves)?, unpacked, packed) {
+                Ok(match (copier.step()?, unpacked, packed) {
                     (Step::Went, _, _) => Step::Went,
                     (_, Step::Done, other) | (_, other, _) => other,
                 })
@@ -245,9 +246,6 @@ pub(super) struct Run<'a> {
 
 /// Refits of fewer bytes than this stay in the caches.
 const STREAM_FROM_BYTES: u64 = 8 << 20;
-
-/// Between two looks at the clock and at the group: small tensors are copied faster than either.
-const COPY_STEP_BYTES: u64 = 256 << 10;
 
 type Messages<'a> = Peekable<std::slice::Iter<'a, Message>>;
 
@@ -349,11 +347,15 @@ impl<'a> Run<'a> {
 
     /// The boxes that need no slot.
     pub(super) fn moves(&self) -> impl Iterator<Item = &'a Move> {
-        let rank = self.program.rank;
-        self.program.moves.iter().filter(move |each| match each.peer == rank {
+        self.program.moves.iter().filter(|each| self.copies(each))
+    }
+
+    /// Whether a box needs no slot, and is to be moved.
+    pub(super) fn copies(&self, each: &Move) -> bool {
+        match each.peer == self.program.rank {
             true => self.part != Part::Peers,
             false => self.peer(each.peer).is_some(),
-        })
+        }
     }
 
     /// A message was sent; its segments by way of the slot, or straight to where they belong.
@@ -562,37 +564,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Copies the next boxes that need no slot, a good many small ones or one large.
-    ///
-    /// They are counted once for all: an atomic count waits until every store past the caches has reached the memory.
-    fn copy(&self, moves: &mut Peekable<impl Iterator<Item = &'a Move>>) -> Result<Step, Failure> {
-        let (mut placed, mut kept) = (0, 0);
-        while placed + kept < COPY_STEP_BYTES {
-            let each = match moves.next() {
-                Some(each) => each,
-                None if placed + kept == 0 => return Ok(Step::Done),
-                None => break,
-            };
-            let bytes = self.program.shape(each.shape).copy.target_bytes() as u64;
-            let target = if each.peer == self.program.rank {
-                kept += bytes;
-                // SAFETY: the target is bound, with the size of the shard that the box lies in.
-                unsafe { self.place.start(each.target).add(each.target_offset) }
-            } else {
-                placed += bytes;
-                self.window_address(each)?
-            };
-            // SAFETY: the source is bound, with the size of its shard; the target was checked or is bound, and
-            // the plan writes each of its bytes once.
-            unsafe { self.copy_move(each, target, self.store) };
-        }
-        self.report_copied(placed, kept);
-        Ok(Step::Went)
-    }
-
     /// # Safety
     /// The source is bound to memory of the process, the box fits `target`, and nobody else touches that meanwhile.
-    unsafe fn copy_move(&self, each: &Move, target: *mut u8, store: Store) {
+    pub(super) unsafe fn copy_move(&self, each: &Move, target: *mut u8, store: Store) {
         let shape = self.program.shape(each.shape);
         // SAFETY: the caller's promise.
         unsafe {
@@ -603,7 +577,7 @@ impl<'a> Run<'a> {
     }
 
     /// Where a box goes in the memory of a peer, which is in a window.
-    fn window_address(&self, each: &Move) -> Result<*mut u8, Failure> {
+    pub(super) fn window_address(&self, each: &Move) -> Result<*mut u8, Failure> {
         let Some(PeerDestination::Window(window)) = self.peer(each.peer) else {
             unreachable!("what is on a device goes by lanes")
         };
