@@ -117,6 +117,51 @@ fn lines_are_copied_alike_by_whatever_the_processor_has() {
     }
 }
 
+/// Column blocks of one matrix, each to a matrix of its own, together and one after the other.
+#[test]
+fn boxes_side_by_side_are_copied_as_each_alone() {
+    for_seeds("boxes_side_by_side_are_copied_as_each_alone", 200, |rng| {
+        let rows = rng.below(6) + 1;
+        let run_bytes = *rng.pick(&[1, 3, 16, 32, 48, 64, 100, 128, 192, 600, 1024]);
+        let count = rng.below(PARTS_MAX) + 1;
+        // Some of them are wanted twice, and between some of them there is a gap.
+        let mut offsets = vec![0];
+        for _ in 1..count {
+            let last = offsets[offsets.len() - 1];
+            offsets.push(last + [0, run_bytes, run_bytes + 8][rng.below(3)]);
+        }
+        let source_step = offsets[count - 1] + run_bytes + rng.below(70);
+        let target_step = run_bytes + *rng.pick(&[0, 1, 64]);
+        let shape = CopyShape::new(&[rows, run_bytes], &[source_step, 1], &[target_step, 1], 1, 1);
+        let source: Vec<u8> = (0..rows * source_step).map(|_| rng.next_u64() as u8).collect();
+        let target_bytes = (rows * target_step).next_multiple_of(64);
+        let mut targets = vec![0xee; count * target_bytes + 64];
+        let mut expected = targets.clone();
+        let first = match rng.one_in(2) {
+            true => targets.as_ptr().align_offset(64),
+            false => rng.below(64),
+        };
+        let start = |part: usize| first + part * target_bytes;
+        let store = *rng.pick(&[Store::Cached, Store::Streaming]);
+        for (part, offset) in offsets.iter().enumerate() {
+            for row in 0..rows {
+                let run = &source[offset + row * source_step..][..run_bytes];
+                expected[start(part) + row * target_step..][..run_bytes].copy_from_slice(run);
+            }
+        }
+        let base = targets.as_mut_ptr();
+        // SAFETY: every box lies within its vector, and no two targets overlap.
+        unsafe {
+            let parts: Vec<fan::Part> = (0..count)
+                .map(|part| (source.as_ptr().add(offsets[part]), base.add(start(part))))
+                .collect();
+            copy_fan(&shape, &parts, store);
+        }
+        fence();
+        assert!(targets == expected, "{shape:?}, {offsets:?}, {store:?}");
+    });
+}
+
 #[test]
 fn parts_of_a_copy_make_up_the_whole() {
     for_seeds("parts_of_a_copy_make_up_the_whole", 100, |rng| {
