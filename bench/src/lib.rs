@@ -14,7 +14,6 @@ mod metg;
 mod peers;
 mod replay;
 mod reshard;
-mod reshard_plan;
 mod row;
 mod stream;
 mod submit;
@@ -45,7 +44,6 @@ const BENCHES: &[Bench] = &[
     ("metg", metg::run),
     ("stream", stream::run),
     ("explain", explain::run),
-    ("reshard-plan", reshard_plan::run),
     ("reshard", reshard::run),
     ("device", device::run),
     ("checkpoint", checkpoint::run),

@@ -9,6 +9,7 @@
 pub mod gloo;
 pub mod model;
 mod pe;
+mod plan;
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -28,8 +29,14 @@ const PES: usize = 4;
 /// What every PE measures in each round, in this order.
 const WAYS: [&str; 4] = ["direct", "packed", "memcpy", "streaming"];
 
-/// Measures refits of a large model and of many small tensors.
+/// Measures planning, and refits of a large model and of many small tensors.
 pub fn run(effort: Effort) -> Vec<Row> {
+    let mut rows = plan::run(effort);
+    rows.extend(refits(effort));
+    rows
+}
+
+fn refits(effort: Effort) -> Vec<Row> {
     let gloo = (effort != Effort::Smoke).then(Gloo::find).flatten();
     let cases = Case::all(effort);
     cases.iter().flat_map(|case| measure(case, effort, gloo.as_ref())).collect()

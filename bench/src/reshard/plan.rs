@@ -15,7 +15,7 @@ use crate::Effort;
 use crate::measure::{Figure, figure};
 use crate::row::Row;
 
-const BENCH: &str = "reshard-plan";
+use super::BENCH;
 
 /// Measures planning by tensors and PEs, and scheduling of a million transfers.
 pub fn run(effort: Effort) -> Vec<Row> {
