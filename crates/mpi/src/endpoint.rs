@@ -491,6 +491,10 @@ impl Transport for Group {
         self.node.as_ref().map_or(Ok(None), |node| node.endpoint.allocate(bytes)).map_err(name)
     }
 
+    fn owns(&self, window: &Window) -> bool {
+        self.node.as_ref().is_some_and(|node| node.endpoint.owns(window))
+    }
+
     fn peer_window(&self, peer: usize, id: WindowId) -> Result<Option<Window>, Failure> {
         let place = self.node.as_ref().and_then(|node| Some((node, node.places[peer]?)));
         place.map_or(Ok(None), |(node, place)| node.endpoint.peer_window(place, id))
@@ -542,6 +546,9 @@ impl Transport for MpiEndpoint {
     }
     fn allocate(&self, bytes: usize) -> Result<Option<Window>, Failure> {
         self.transport().allocate(bytes)
+    }
+    fn owns(&self, window: &Window) -> bool {
+        self.transport().owns(window)
     }
     fn peer_window(&self, peer: usize, id: WindowId) -> Result<Option<Window>, Failure> {
         self.transport().peer_window(peer, id)

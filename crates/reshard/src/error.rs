@@ -206,6 +206,14 @@ pub enum ReshardError {
         /// Shape of the shard.
         shape: Box<Dims>,
     },
+    /// Layouts for more PEs than there are.
+    #[error("the layouts are for {world} PEs, and this group has {size}")]
+    GroupTooSmall {
+        /// One more than the highest rank of both layouts.
+        world: usize,
+        /// PEs of the group.
+        size: usize,
+    },
     /// A slot size that cannot be used.
     #[error("slots of {slot_bytes} bytes: give a multiple of 64, at least 64")]
     BadSlot {

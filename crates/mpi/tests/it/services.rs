@@ -364,6 +364,9 @@ impl Transport for Noise {
     fn shares_memory(&self, peer: usize) -> bool {
         self.endpoint.shares_memory(peer)
     }
+    fn owns(&self, window: &Window) -> bool {
+        self.endpoint.owns(window)
+    }
     fn peer_window(&self, peer: usize, id: WindowId) -> Result<Option<Window>, Failure> {
         self.endpoint.peer_window(peer, id)
     }

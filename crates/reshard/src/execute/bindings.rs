@@ -42,6 +42,14 @@ pub enum BindError {
         /// `source` or `destination`.
         side: &'static str,
     },
+    /// Bindings of one refit used in another.
+    #[error(
+        "these bindings are for another {side} layout, or for another PE: make them anew from the refit that they are used in"
+    )]
+    OtherLayout {
+        /// `source` or `destination`.
+        side: &'static str,
+    },
     /// A tensor without memory.
     #[error(
         "tensor `{name}` of the {side} layout is not bound: this PE holds {expected} bytes of it"
@@ -79,6 +87,8 @@ impl Held {
 /// Where the tensors of one side lie, by position in its layout.
 #[derive(Clone, Debug)]
 pub(crate) struct Bound {
+    /// Which shards these are.
+    identity: u64,
     held: Vec<Option<Held>>,
     /// The first byte of what is in memory of the process. Views are large: thousands of small tensors are moved from these
     /// addresses, which stay in the caches.
@@ -88,7 +98,8 @@ pub(crate) struct Bound {
 impl Bound {
     fn new(shards: &Shards) -> Self {
         let count = shards.len();
-        Self { held: vec![None; count], starts: vec![std::ptr::null_mut(); count] }
+        let (held, starts) = (vec![None; count], vec![std::ptr::null_mut(); count]);
+        Self { identity: shards.identity(), held, starts }
     }
 
     fn bind(
@@ -98,6 +109,7 @@ impl Bound {
         start: *mut u8,
         bytes: usize,
     ) -> Result<(), BindError> {
+        self.check_identity(shards)?;
         let at = shards.find(name, bytes)?;
         (self.held[at], self.starts[at]) = (Some(Held::Host(start)), start);
         Ok(())
@@ -109,14 +121,24 @@ impl Bound {
         name: &str,
         view: BufferView,
     ) -> Result<(), BindError> {
+        self.check_identity(shards)?;
         let (at, held) = Held::view(shards, name, view)?;
         (self.held[at], self.starts[at]) = (Some(held), std::ptr::null_mut());
         Ok(())
     }
 
-    /// Checks that everything that a refit touches of `shards` is bound.
+    /// Checks that these are bindings of `shards`, and that everything that a refit touches of them is bound.
     pub fn check(&self, shards: &Shards) -> Result<(), BindError> {
+        self.check_identity(shards)?;
         shards.check_bound(&self.held)
+    }
+
+    /// What was bound has the sizes of the shards that it was bound as, and nothing else is known of it.
+    fn check_identity(&self, shards: &Shards) -> Result<(), BindError> {
+        match self.identity == shards.identity() {
+            true => Ok(()),
+            false => Err(BindError::OtherLayout { side: shards.side() }),
+        }
     }
 
     /// The first byte of a tensor that was checked to be bound to memory of the process.

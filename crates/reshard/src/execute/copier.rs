@@ -11,6 +11,9 @@ use crate::transport::Failure;
 /// Between two looks at the clock and at the group: small tensors are copied faster than either.
 const STEP_BYTES: u64 = 256 << 10;
 
+/// Boxes are not added to a pass that has this many: whoever cancels waits for it.
+const PASS_BYTES: u64 = 16 << 20;
+
 /// What is copied next.
 pub(super) struct Copier<'r, 'a> {
     run: &'r Run<'a>,
@@ -58,7 +61,7 @@ impl<'r, 'a> Copier<'r, 'a> {
         let start = self.run.sources.bound.start(first.source).cast_const();
         let mut parts = [(start.wrapping_add(first.source_offset), target); PARTS_MAX];
         let mut count = 1;
-        while count < PARTS_MAX {
+        while count < PARTS_MAX && self.placed + self.kept < PASS_BYTES {
             let Some(next) = self.beside(first) else { break };
             parts[count] = (start.wrapping_add(next.source_offset), self.target(next)?);
             count += 1;

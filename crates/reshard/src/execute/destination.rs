@@ -214,6 +214,22 @@ impl Destination {
         self.fingerprint == refit.fingerprint() && self.rank == refit.rank()
     }
 
+    /// Whether peers of this group find it where it is announced, and nobody else writes it.
+    ///
+    /// What was made in another group has an id that means other memory in this one, and after a failure there a late peer may
+    /// still be writing it.
+    pub(crate) fn belongs_to(&self, transport: &dyn Transport) -> bool {
+        match &self.memory {
+            Memory::Window(window) => transport.owns(window),
+            Memory::Private(_) | Memory::Device(_, None) => true,
+            Memory::Device(memory, Some(id)) => {
+                let offered = transport.offered(self.rank, *id);
+                let found = offered.and_then(|offer| offer.downcast::<DeviceMemory>().ok());
+                found.is_some_and(|found| Arc::ptr_eq(&found, memory))
+            }
+        }
+    }
+
     /// Takes the version that a refit may write, when nobody reads it any more.
     pub(crate) fn begin(&self, wait: &Wait<'_>) -> Result<Writing<'_>, Failure> {
         let mut state = self.state();

@@ -23,6 +23,7 @@ use super::place::Place;
 use super::program::{Message, Move, Program};
 use super::{BindError, Refit, Shards, Sources, Targets, verify};
 use crate::copy::{self, Store};
+use crate::error::ReshardError;
 use crate::transport::{Failure, Header, Phase, Transport, Wait};
 
 /// Who drives the pipeline, where every tensor is in memory of the process.
@@ -165,9 +166,10 @@ impl<'t> PipelineExecutor<'t> {
         wait: Wait<'_>,
         part: Part,
     ) -> Result<Moved, Failure> {
-        let unbound = |error: BindError| Failure::Local {
-            rank: self.transport.rank(),
-            message: error.to_string(),
+        // The others must not wait for this PE until their deadline.
+        let unbound = |error: BindError| {
+            let (rank, message) = (self.transport.rank(), error.to_string());
+            self.transport.fail(Failure::Local { rank, message })
         };
         sources.bound.check(refit.sources()).map_err(unbound)?;
         targets.bound.check(refit.targets()).map_err(unbound)?;
@@ -266,6 +268,11 @@ impl<'a> Run<'a> {
         part: Part,
     ) -> Result<Self, Failure> {
         let (rank, program) = (transport.rank(), refit.program());
+        let (world, size) = (refit.world(), transport.shape().size);
+        if world > size {
+            let message = ReshardError::GroupTooSmall { world, size }.to_string();
+            return Err(transport.fail(Failure::Local { rank, message }));
+        }
         let mut peers: Vec<Option<PeerDestination>> = Vec::new();
         let direct = part != Part::Itself;
         if direct {
@@ -411,7 +418,10 @@ impl<'a> Run<'a> {
                     if let Some(failure) = self.transport.failure() {
                         return Err(failure);
                     }
-                    if let Some(failure) = self.control.wait.expired(self.transport.rank()) {
+                    // It has not waited for anybody: if it is late, that is its own work.
+                    let rank = self.transport.rank();
+                    let wait = self.control.wait.until(Phase::Transfer, rank);
+                    if let Some(failure) = wait.expired(rank) {
                         return Err(self.transport.fail(failure));
                     }
                 }

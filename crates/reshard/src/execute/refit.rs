@@ -6,6 +6,7 @@ use super::BindError;
 use super::bindings::Held;
 use super::program::Program;
 use crate::error::ReshardError;
+use crate::hash::Hasher64;
 use crate::layout::Layout;
 use crate::schedule::Schedule;
 use crate::transfer::{PlanOptions, TransferPlan};
@@ -14,6 +15,8 @@ use crate::transfer::{PlanOptions, TransferPlan};
 #[derive(Clone, Debug)]
 pub struct Shards {
     side: &'static str,
+    /// Of the layout and the rank.
+    identity: u64,
     names: Vec<Box<str>>,
     bytes: Vec<usize>,
     /// Positions by name.
@@ -32,7 +35,15 @@ impl Shards {
         let names: Vec<Box<str>> = tensors.iter().map(|tensor| tensor.name().into()).collect();
         let mut sorted: Vec<u32> = (0..names.len() as u32).collect();
         sorted.sort_unstable_by(|&a, &b| names[a as usize].cmp(&names[b as usize]));
-        Self { side, bytes: bytes.collect(), used: vec![false; names.len()], names, sorted }
+        let mut identity = Hasher64::new(layout.fingerprint());
+        identity.word(rank.into());
+        let (identity, used) = (identity.finish(), vec![false; names.len()]);
+        Self { side, identity, bytes: bytes.collect(), used, names, sorted }
+    }
+
+    /// The same for shards of the same layout on the same PE only.
+    pub(crate) fn identity(&self) -> u64 {
+        self.identity
     }
 
     /// `source` or `destination`.
@@ -105,6 +116,7 @@ impl Shards {
 #[derive(Clone, Debug)]
 pub struct Refit {
     fingerprint: u64,
+    world: u32,
     sources: Shards,
     targets: Arc<Shards>,
     /// Shared with the lanes that run parts of it.
@@ -167,6 +179,7 @@ impl Refit {
         }
         Ok(Self {
             fingerprint: plan.fingerprint(),
+            world: plan.world(),
             sources,
             targets: Arc::new(targets),
             program: Arc::new(program),
@@ -188,6 +201,11 @@ impl Refit {
     /// The PE.
     pub fn rank(&self) -> usize {
         self.program.rank as usize
+    }
+
+    /// PEs that the layouts are for; a group needs at least as many.
+    pub fn world(&self) -> usize {
+        self.world as usize
     }
 
     /// What this PE holds before.
@@ -215,9 +233,11 @@ impl Refit {
         self.program.bytes
     }
 
-    /// Bytes that this PE receives, where they come through slots.
-    pub(crate) fn bytes_received(&self) -> u64 {
-        self.program.receives.iter().map(|message| message.bytes as u64).sum()
+    /// Bytes that this PE takes out of the slots of those peers that `uses_slots`.
+    pub(crate) fn bytes_received(&self, uses_slots: impl Fn(usize) -> bool) -> u64 {
+        let receives = self.program.receives.iter();
+        let received = receives.filter(|message| uses_slots(message.peer as usize));
+        received.map(|message| message.bytes as u64).sum()
     }
 
     pub(crate) fn program(&self) -> &Arc<Program> {

@@ -112,9 +112,9 @@ impl Default for ServiceOptions {
 /// How far a refit has come on this PE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes sent, placed and copied so far.
+    /// Bytes sent, placed, copied and unpacked so far.
     pub bytes_done: u64,
-    /// Bytes to send, place and copy in all.
+    /// Bytes to send, place, copy and unpack in all; what peers place in memory of this PE is theirs to count.
     pub bytes_total: u64,
 }
 
@@ -214,6 +214,10 @@ impl<'a> CopyService<'a> {
         let slot_bytes = self.transport.shape().slot_bytes;
         let make = if self.options.checksums { Refit::with_checksums } else { Refit::new };
         let refit = Arc::new(make(from, to, options, slot_bytes, self.rank())?);
+        let (world, size) = (refit.world(), self.transport.shape().size);
+        if world > size {
+            return Err(ReshardError::GroupTooSmall { world, size }.into());
+        }
         if self.plans.len() >= PLANS_MAX {
             self.plans.clear();
         }

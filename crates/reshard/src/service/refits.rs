@@ -60,6 +60,11 @@ impl CopyService<'_> {
             let message = "the destination was made for another plan".to_owned();
             return Err(Failure::Local { rank: self.rank(), message });
         }
+        if !destination.belongs_to(&*self.transport) {
+            let message = "the destination was made in another group, where it can still be read: make one with this service"
+                .to_owned();
+            return Err(Failure::Local { rank: self.rank(), message });
+        }
         let control = self.control();
         let mut writing = destination.begin(&control.wait)?;
         // Peers may write as soon as this PE has entered, whatever becomes of it then.
@@ -102,7 +107,10 @@ impl CopyService<'_> {
         if let Some(separate) = self.options.separate_lanes {
             executor = executor.separate_lanes(separate);
         }
-        let (done, total) = (AtomicU64::new(0), refit.bytes_local() + refit.bytes_received());
+        let is_announced = ticket.window.is_some();
+        let received =
+            refit.bytes_received(|peer| !(is_announced && transport.shares_memory(peer)));
+        let (done, total) = (AtomicU64::new(0), refit.bytes_local() + received);
         let report = |bytes: u64| {
             let before = done.fetch_add(bytes, Ordering::Relaxed);
             let bytes_done = before + bytes;

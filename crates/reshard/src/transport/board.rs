@@ -4,6 +4,8 @@
 //! All-zero memory is a board on which nothing has happened yet; everything on it is atomic, so that
 //! a process may die at any instruction and leave it readable.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -134,6 +136,12 @@ impl Board {
         header.slot_bytes.store(slot_bytes as u64, Ordering::Relaxed);
         header.end.store(pages(self.layout.bytes) as u64, Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
+    }
+
+    /// Whether `file` starts as a board does; one has its name only after that was written.
+    pub fn starts(file: &File) -> bool {
+        let mut magic = [0; 8];
+        file.read_exact_at(&mut magic, 0).is_ok() && u64::from_ne_bytes(magic) == MAGIC
     }
 
     /// The parameters that the creator of the board at the start of `region` wrote, if it is one.

@@ -273,7 +273,13 @@ impl Transport for Endpoint {
                 (_, Some(failure)) => return Err(failure),
                 _ => {}
             }
-            self.park(seen, &wait.until(Phase::Finish, behind.unwrap_or(self.rank)))?;
+            let parked = self.park(seen, &wait.until(Phase::Finish, behind.unwrap_or(self.rank)));
+            // A peer may commit between the look above and this PE's giving up: what was committed before a failure stays so,
+            // on every PE. After a failure the verdict no longer changes.
+            if parked.is_err() && self.board.verdict().0 >= epoch {
+                return Ok(());
+            }
+            parked?;
         }
     }
 
@@ -289,7 +295,13 @@ impl Transport for Endpoint {
 
     fn allocate(&self, bytes: usize) -> Result<Option<Window>, Failure> {
         let window = self.backing.allocate(&self.board, self.rank, bytes);
-        window.map(Some).map_err(|message| Failure::Local { rank: self.rank, message })
+        let window = window.map_err(|message| Failure::Local { rank: self.rank, message })?;
+        Ok(Some(Window { group: Some(self.board.keep()), ..window }))
+    }
+
+    fn owns(&self, window: &Window) -> bool {
+        let board = self.board.keep();
+        window.group.as_ref().is_some_and(|group| Arc::ptr_eq(group, &board))
     }
 
     fn peer_window(&self, peer: usize, id: WindowId) -> Result<Option<Window>, Failure> {

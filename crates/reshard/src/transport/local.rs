@@ -123,7 +123,7 @@ impl Backing for Threads {
         windows.count += 1;
         windows.alive.retain(|(_, region)| region.strong_count() > 0);
         windows.alive.push((id, Arc::downgrade(&region)));
-        Ok(Window { id, region, _owned: None })
+        Ok(Window { id, region, group: None, _owned: None })
     }
 
     fn offer(&self, shared: Arc<dyn Any + Send + Sync>) -> Option<WindowId> {
@@ -144,7 +144,7 @@ impl Backing for Threads {
         let windows = self.0.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let found = windows.alive.iter().find(|(other, _)| *other == id);
         match found.and_then(|(_, region)| region.upgrade()) {
-            Some(region) => Ok(Window { id, region, _owned: None }),
+            Some(region) => Ok(Window { id, region, group: None, _owned: None }),
             None => Err(format!("PE {peer} has no window {}", id.place)),
         }
     }

@@ -154,6 +154,9 @@ pub trait Transport: Send + Sync {
     /// Memory that peers can write, or `None` where PEs share none.
     fn allocate(&self, bytes: usize) -> Result<Option<Window>, Failure>;
 
+    /// Whether [`allocate`](Self::allocate) of this endpoint made `window`: peers find it by its id in this group only.
+    fn owns(&self, window: &Window) -> bool;
+
     /// The window `id` of `peer`, or `None` where PEs share no memory.
     fn peer_window(&self, peer: usize, id: WindowId) -> Result<Option<Window>, Failure>;
 

@@ -22,6 +22,8 @@ pub struct WindowId {
 pub struct Window {
     pub(super) id: WindowId,
     pub(super) region: Arc<Region>,
+    /// The board of the group that it was made in, at its owner.
+    pub(super) group: Option<Arc<Region>>,
     /// What gives the memory back when the owner's last handle is gone.
     pub(super) _owned: Option<Arc<dyn Send + Sync>>,
 }

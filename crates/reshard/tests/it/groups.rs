@@ -122,6 +122,9 @@ impl Transport for Meddled {
     fn allocate(&self, bytes: usize) -> Result<Option<Window>, Failure> {
         self.inner.allocate(bytes)
     }
+    fn owns(&self, window: &Window) -> bool {
+        self.inner.owns(window)
+    }
     fn peer_window(&self, peer: usize, id: WindowId) -> Result<Option<Window>, Failure> {
         self.inner.peer_window(peer, id)
     }

@@ -7,8 +7,10 @@
 //! | `cases` | the layout pairs shipped with reference figures |
 //! | `corruption` | bytes that change on the way, also by the hand of another process |
 //! | `meshes` | random mesh layouts for the others to draw from |
+//! | `misuse` | bindings, destinations and layouts where they do not belong; PEs that could disagree |
 //! | `models` | made-up models, and the bytes of their shards |
 //! | `devices` | tensors in memory of devices, moved by lanes |
+//! | `leftovers` | files in the directory of shared memory, and PEs that come twice |
 //! | `mesh_form` | what the mesh form compiles to |
 //! | `groups` | threads that run one refit together, for the others to use |
 //! | `parts` | what one PE does in refits, over whatever transport, for the others to use |
@@ -26,8 +28,10 @@ mod cases;
 mod corruption;
 mod devices;
 mod groups;
+mod leftovers;
 mod mesh_form;
 mod meshes;
+mod misuse;
 mod models;
 mod parts;
 mod pipelines;

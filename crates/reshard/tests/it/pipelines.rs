@@ -39,6 +39,19 @@ fn megabytes_go_through_small_and_large_slots() {
     for_seeds("megabytes_go_through_small_and_large_slots", 4, |rng| check_refit(rng, &from, &to));
 }
 
+/// Columns for two to sixteen receivers, past the caches, also where they are split unevenly.
+#[test]
+fn rows_are_dealt_out_in_one_pass() {
+    for (receivers, side) in [(2, 2048), (3, 2050), (9, 2048), (16, 2051)] {
+        let from = model(1, side, Dtype::F32, r#"[["tp", 1]]"#);
+        let to = model(1, side, Dtype::F32, &format!(r#"[["tp", {receivers}]]"#));
+        let options = ServiceOptions { timeout: PATIENCE, ..Default::default() };
+        on_threads(receivers, &local::Options::default(), options, |service| {
+            parts::refit_twice(service, &from, &to, true);
+        });
+    }
+}
+
 #[test]
 fn elements_are_converted_on_the_way() {
     for dtypes in [

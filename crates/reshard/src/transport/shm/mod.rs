@@ -137,7 +137,12 @@ pub fn join(
     if mine.is_err() {
         return Err(JoinError::RankTaken { name: name.to_owned(), rank });
     }
-    debug_assert_eq!(member.state.load(Ordering::Relaxed), ABSENT);
+    if member.state.load(Ordering::Acquire) != ABSENT
+        && let Some(failure) = board.verdict().1
+    {
+        // It came before with other parameters, which failed the group for good.
+        return Err(failure.into());
+    }
     let alive = Processes::new(size);
     member.namespace.store(alive.namespace, Ordering::Relaxed);
     // Release: whoever sees this PE joined sees its process number.
@@ -158,7 +163,12 @@ pub fn sweep(directory: &Path) {
 /// Fails a group that this PE cannot be part of.
 fn refuse(segment: Segment, rank: usize, got: Shape) -> Failure {
     let failure = Failure::GroupMismatch { rank, expected: segment.shape, got };
-    segment.board.fail(segment.board.stranger(), &failure);
+    let stranger = segment.board.stranger();
+    // There is one record for strangers, and the first of them has it.
+    let first = &segment.board.member(stranger).state;
+    if first.compare_exchange(ABSENT, JOINED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        segment.board.fail(stranger, &failure);
+    }
     if rank < segment.shape.size {
         // It has come, and is gone: nobody needs to wait for it.
         let absent = &segment.board.member(rank).state;

@@ -156,7 +156,7 @@ impl Segment {
             .map_err(|errno| format!("cannot map a window of {length} bytes: {errno}"))?;
         let owned = Owned { segment: segment.clone(), offset, length: length as u64 };
         let id = WindowId { place: offset, bytes: length as u64 };
-        Ok(Window { id, region: Arc::new(region), _owned: Some(Arc::new(owned)) })
+        Ok(Window { id, region: Arc::new(region), group: None, _owned: Some(Arc::new(owned)) })
     }
 
     /// A window that `peer` has made.
@@ -170,7 +170,7 @@ impl Segment {
         }
         let region = Region::shared(self.file.as_fd(), place, bytes as usize)
             .map_err(|errno| format!("cannot map a window of PE {peer}: {errno}"))?;
-        Ok(Window { id, region: Arc::new(region), _owned: None })
+        Ok(Window { id, region: Arc::new(region), group: None, _owned: None })
     }
 }
 
@@ -183,6 +183,11 @@ struct Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
+        // In a group that has failed a late peer may still be writing here. It would need the pages again, and get a signal
+        // where there are none left.
+        if self.segment.board.verdict().1.is_some() {
+            return;
+        }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // Failing that, the memory goes with the file.
         let _ = fs::fallocate(&self.segment.file, flags, self.offset, self.length);
@@ -201,9 +206,10 @@ fn is_same(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Removes the name of a file that no process has: everyone who had was killed before the group was complete.
+/// Removes the name of a group's file that no process has: everyone who had was killed before the group was complete.
 fn remove_if_left(file: &File, path: &Path) -> bool {
-    let is_left = fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
+    let is_left =
+        Board::starts(file) && fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
     if is_left {
         remove_if_same(file, path);
     }

@@ -1,0 +1,180 @@
+//! Bindings, destinations and layouts where they do not belong: refused, on every PE alike.
+
+use std::time::{Duration, Instant};
+
+use syncline_deps::Dtype;
+use syncline_reshard::transport::{Ticket, Transport, Wait, local};
+use syncline_reshard::{
+    CopyService, Layout, PipelineExecutor, PlanOptions, Refit, ServiceOptions, Sources, Target,
+    Targets,
+};
+
+use crate::groups::{PATIENCE, agreed, on_endpoints, on_threads};
+use crate::models::{bind, model, shards};
+
+const GROUP: local::Options = local::Options { depth: 2, slot_bytes: 256 };
+
+fn options() -> ServiceOptions {
+    ServiceOptions { timeout: PATIENCE, ..Default::default() }
+}
+
+fn tp(size: usize, side: u64) -> Layout {
+    model(1, side, Dtype::F32, &format!(r#"[["tp", {size}]]"#))
+}
+
+/// Memory for all that `refit` leaves on its PE.
+fn memory_for(refit: &Refit) -> Vec<(String, Vec<u8>)> {
+    refit.targets().iter().map(|(name, bytes)| (name.to_owned(), vec![0xee; bytes])).collect()
+}
+
+#[test]
+fn bindings_of_another_refit_are_refused_and_nothing_is_written() {
+    let (small, large) = (tp(1, 4), tp(1, 64));
+    on_threads(1, &GROUP, options(), |service| {
+        let plan = PlanOptions::default();
+        let other = service.prepare(&small, &small, &plan).unwrap();
+        let refit = service.prepare(&large, &large, &plan).unwrap();
+        let mine = shards(&large, 0);
+        let mut memory = memory_for(&other);
+        let mut targets = Targets::new(&other);
+        for (name, bytes) in &mut memory {
+            targets.bind(&other, name, bytes).unwrap();
+        }
+        let error = service.refit(&refit, &bind(&refit, &mine), Target::Memory(&mut targets));
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("for another destination layout"), "{error}");
+        assert!(memory.iter().all(|(_, bytes)| bytes.iter().all(|byte| *byte == 0xee)));
+    });
+    on_threads(1, &GROUP, options(), |service| {
+        let plan = PlanOptions::default();
+        let other = service.prepare(&small, &small, &plan).unwrap();
+        let refit = service.prepare(&large, &large, &plan).unwrap();
+        let mine = shards(&small, 0);
+        let destination = service.destination(&refit).unwrap();
+        let target = Target::Destination(&destination);
+        let error = service.refit(&refit, &bind(&other, &mine), target).unwrap_err().to_string();
+        assert!(error.contains("for another source layout"), "{error}");
+        assert_eq!(destination.version(), 0);
+    });
+}
+
+#[test]
+fn a_binding_by_another_refit_is_refused() {
+    let (one, two) = (tp(1, 4), model(3, 4, Dtype::F32, r#"[["tp", 1]]"#));
+    let refit = |layout| Refit::new(layout, layout, &PlanOptions::default(), 256, 0).unwrap();
+    let (one, two) = (refit(&one), refit(&two));
+    let bytes = vec![0; 4 * 4 * 4];
+    let error = Sources::new(&one).bind(&two, "layers.2.up", &bytes).unwrap_err().to_string();
+    assert!(error.contains("for another source layout"), "{error}");
+}
+
+#[test]
+fn bindings_serve_every_refit_from_the_same_layout() {
+    let (from, one, other) = (tp(1, 4), tp(1, 4), model(1, 4, Dtype::BF16, r#"[["tp", 1]]"#));
+    on_threads(1, &GROUP, options(), |service| {
+        let plan = PlanOptions::default().convert(Dtype::F32, Dtype::BF16);
+        let first = service.prepare(&from, &one, &plan).unwrap();
+        let second = service.prepare(&from, &other, &plan).unwrap();
+        let mine = shards(&from, 0);
+        let sources = bind(&first, &mine);
+        for refit in [&first, &second] {
+            let destination = service.destination(refit).unwrap();
+            service.refit(refit, &sources, Target::Destination(&destination)).unwrap();
+        }
+    });
+}
+
+/// Ids of windows repeat between groups: peers would write somebody else's memory.
+#[test]
+fn a_destination_of_another_group_is_refused_and_still_read() {
+    let (from, to) = (tp(2, 64), tp(1, 64));
+    let services = local::group(2, &GROUP).unwrap().into_iter();
+    let mut services: Vec<_> =
+        services.map(|endpoint| CopyService::new(endpoint, options())).collect();
+    let old_refit = services[0].prepare(&from, &to, &PlanOptions::default()).unwrap();
+    let kept = services[0].destination(&old_refit).unwrap();
+    let error = agreed(on_threads(2, &GROUP, options(), |service| {
+        let refit = service.prepare(&from, &to, &PlanOptions::default())?;
+        let mine = shards(&from, service.rank());
+        let made = service.destination(&refit)?;
+        let destination = if service.rank() == 0 { &kept } else { &made };
+        service.refit(&refit, &bind(&refit, &mine), Target::Destination(destination))
+    }));
+    assert!(error.starts_with("PE 0: the destination was made in another group"), "{error}");
+    assert_eq!(kept.read().unwrap().version(), 0);
+}
+
+#[test]
+fn layouts_for_more_pes_than_the_group_has_are_refused() {
+    let (from, to) = (tp(4, 64), tp(2, 64));
+    let error = agreed(on_threads(2, &GROUP, options(), |service| {
+        service.prepare(&from, &to, &PlanOptions::default())
+    }));
+    assert_eq!(error, "the layouts are for 4 PEs, and this group has 2");
+    let errors = on_endpoints(local::group(2, &GROUP).unwrap(), |endpoint| {
+        let wait = Wait::timeout(PATIENCE);
+        let refit = Refit::new(&from, &to, &PlanOptions::default(), 256, endpoint.rank()).unwrap();
+        let mine = shards(&from, endpoint.rank());
+        let mut memory = memory_for(&refit);
+        let mut targets = Targets::new(&refit);
+        for (name, bytes) in &mut memory {
+            targets.bind(&refit, name, bytes).unwrap();
+        }
+        endpoint.enter(Ticket::default(), &wait).unwrap();
+        let executor = PipelineExecutor::new(&endpoint);
+        executor.execute_pipeline(&refit, &bind(&refit, &mine), &mut targets, wait).unwrap_err()
+    });
+    assert_eq!(errors[0], errors[1]);
+    assert!(errors[0].to_string().contains("for 4 PEs, and this group has 2"), "{}", errors[0]);
+}
+
+#[test]
+fn a_pipeline_without_its_tensors_fails_the_others_at_once() {
+    let (from, to) = (tp(2, 64), tp(1, 64));
+    let started = Instant::now();
+    let errors = on_endpoints(local::group(2, &GROUP).unwrap(), |endpoint| {
+        let wait = Wait::timeout(PATIENCE);
+        let refit = Refit::new(&from, &to, &PlanOptions::default(), 256, endpoint.rank()).unwrap();
+        let mut memory = memory_for(&refit);
+        let mut targets = Targets::new(&refit);
+        for (name, bytes) in &mut memory {
+            targets.bind(&refit, name, bytes).unwrap();
+        }
+        let mine = if endpoint.rank() == 0 { shards(&from, 0) } else { Vec::new() };
+        endpoint.enter(Ticket::default(), &wait).unwrap();
+        let executor = PipelineExecutor::new(&endpoint);
+        executor.execute_pipeline(&refit, &bind(&refit, &mine), &mut targets, wait).unwrap_err()
+    });
+    assert_eq!(errors[0], errors[1]);
+    assert!(errors[0].to_string().contains("PE 1: tensor `layers.0"), "{}", errors[0]);
+    assert!(started.elapsed() < PATIENCE / 2, "{:?}", started.elapsed());
+}
+
+/// One PE gives up at the moment at which the other commits: both have the refit, or neither.
+#[test]
+fn all_agree_whether_a_refit_was_committed() {
+    let started = Instant::now();
+    let group = local::Options { depth: 1, slot_bytes: 64 };
+    let mut seen = [0; 2];
+    for round in 0.. {
+        // Both ways must come up, which takes longer where there is little time for this test.
+        let enough = if seen.contains(&0) { PATIENCE / 3 } else { Duration::from_secs(2) };
+        if started.elapsed() > enough {
+            break;
+        }
+        let results = on_endpoints(local::group(2, &group).unwrap(), |endpoint| {
+            let wait = Wait::timeout(PATIENCE);
+            endpoint.enter(Ticket::default(), &wait).unwrap();
+            let late = Instant::now() + Duration::from_micros(round % 60 * 4);
+            if endpoint.rank() == 0 {
+                while Instant::now() < late {
+                    std::hint::spin_loop();
+                }
+                return (endpoint.finish(&wait).is_ok(), endpoint);
+            }
+            (endpoint.finish(&Wait::timeout(Duration::from_micros(120))).is_ok(), endpoint)
+        });
+        assert_eq!(results[0].0, results[1].0, "round {round}");
+        seen[usize::from(results[0].0)] += 1;
+    }
+}
