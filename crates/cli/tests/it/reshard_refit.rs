@@ -52,6 +52,22 @@ fn every_element_arrives_over_every_transport() {
     }
 }
 
+/// Two names of one tensor become two tensors: both have its values.
+#[test]
+fn what_was_tied_arrives_under_both_names() {
+    let folder = directory("reshard_refit_tied");
+    let weight =
+        |name: &str| format!("[[weight]]\nname = \"{name}\"\ndtype = \"bf16\"\nshape = [64, 8]\n");
+    let tied = "[[tensor]]\nmatch = \"head\"\nstage = \"last\"\ntied_to = \"embed\"\n";
+    let from =
+        format!("mesh = {{axes = [[\"pp\", 2]]}}\n{tied}{}{}", weight("embed"), weight("head"));
+    let to = format!("mesh = {{axes = [[\"tp\", 3]]}}\n{}{}", weight("embed"), weight("head"));
+    let from = write_text(&folder, "from.toml", &from);
+    let to = write_text(&folder, "to.toml", &to);
+    let text = run(&["reshard", "refit", "--from", &from, "--to", &to]).success();
+    assert!(text.contains("every element is right"), "{text}");
+}
+
 #[test]
 fn what_cannot_be_refitted_is_refused_in_one_line() {
     let folder = directory("reshard_refit_refused");

@@ -11,7 +11,7 @@ mod tests;
 
 use crate::convert::{Converter, mx};
 
-pub(crate) use fan::{PARTS_MAX, copy_fan};
+pub(crate) use fan::{PARTS_MAX, Part, copy_fan};
 pub(crate) use stream::{Store, fence};
 
 /// One loop around the runs: steps in bytes on each side.

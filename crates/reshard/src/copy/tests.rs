@@ -152,7 +152,7 @@ fn boxes_side_by_side_are_copied_as_each_alone() {
         let base = targets.as_mut_ptr();
         // SAFETY: every box lies within its vector, and no two targets overlap.
         unsafe {
-            let parts: Vec<fan::Part> = (0..count)
+            let parts: Vec<Part> = (0..count)
                 .map(|part| (source.as_ptr().add(offsets[part]), base.add(start(part))))
                 .collect();
             copy_fan(&shape, &parts, store);

@@ -1,5 +1,6 @@
 //! Bindings: where the tensors of one PE lie.
 
+use std::collections::HashMap;
 use std::marker::PhantomData;
 
 use syncline_device::BufferView;
@@ -73,33 +74,21 @@ pub(crate) enum Held {
     View(BufferView),
 }
 
-impl Held {
-    /// The elements of `view`, which are `expected` bytes one after the other.
-    fn view(shards: &Shards, name: &str, view: BufferView) -> Result<(usize, Self), BindError> {
-        let at = shards.find(name, view.view().bytes() as usize)?;
-        if !view.view().is_contiguous() {
-            return Err(BindError::Strided { name: name.to_owned(), side: shards.side() });
-        }
-        Ok((at, Held::View(view)))
-    }
-}
-
 /// Where the tensors of one side lie, by position in its layout.
 #[derive(Clone, Debug)]
 pub(crate) struct Bound {
     /// Which shards these are.
     identity: u64,
-    held: Vec<Option<Held>>,
-    /// The first byte of what is in memory of the process. Views are large: thousands of small tensors are moved from these
-    /// addresses, which stay in the caches.
+    /// The first byte of what is in memory of the process, null otherwise: eight bytes for each of many thousand tensors.
     starts: Vec<*mut u8>,
+    /// What is in memory of devices; views are large, and most often there are none.
+    views: HashMap<u32, BufferView>,
 }
 
 impl Bound {
     fn new(shards: &Shards) -> Self {
-        let count = shards.len();
-        let (held, starts) = (vec![None; count], vec![std::ptr::null_mut(); count]);
-        Self { identity: shards.identity(), held, starts }
+        let starts = vec![std::ptr::null_mut(); shards.len()];
+        Self { identity: shards.identity(), starts, views: HashMap::new() }
     }
 
     fn bind(
@@ -111,7 +100,8 @@ impl Bound {
     ) -> Result<(), BindError> {
         self.check_identity(shards)?;
         let at = shards.find(name, bytes)?;
-        (self.held[at], self.starts[at]) = (Some(Held::Host(start)), start);
+        self.starts[at] = start;
+        self.views.remove(&(at as u32));
         Ok(())
     }
 
@@ -122,15 +112,21 @@ impl Bound {
         view: BufferView,
     ) -> Result<(), BindError> {
         self.check_identity(shards)?;
-        let (at, held) = Held::view(shards, name, view)?;
-        (self.held[at], self.starts[at]) = (Some(held), std::ptr::null_mut());
+        let at = shards.find(name, view.view().bytes() as usize)?;
+        if !view.view().is_contiguous() {
+            return Err(BindError::Strided { name: name.to_owned(), side: shards.side() });
+        }
+        self.starts[at] = std::ptr::null_mut();
+        self.views.insert(at as u32, view);
         Ok(())
     }
 
     /// Checks that these are bindings of `shards`, and that everything that a refit touches of them is bound.
     pub fn check(&self, shards: &Shards) -> Result<(), BindError> {
         self.check_identity(shards)?;
-        shards.check_bound(&self.held)
+        let is_bound =
+            |at: usize| !self.starts[at].is_null() || self.views.contains_key(&(at as u32));
+        shards.check_bound(is_bound)
     }
 
     /// What was bound has the sizes of the shards that it was bound as, and nothing else is known of it.
@@ -146,13 +142,17 @@ impl Bound {
         self.starts[tensor as usize]
     }
 
-    pub fn held(&self, tensor: u32) -> Option<&Held> {
-        self.held[tensor as usize].as_ref()
+    pub fn held(&self, tensor: u32) -> Option<Held> {
+        if let Some(view) = self.views.get(&tensor) {
+            return Some(Held::View(view.clone()));
+        }
+        let start = self.start(tensor);
+        (!start.is_null()).then_some(Held::Host(start))
     }
 
     /// Whether anything is in memory of a device.
     pub fn has_views(&self) -> bool {
-        self.held.iter().any(|held| matches!(held, Some(Held::View(_))))
+        !self.views.is_empty()
     }
 }
 

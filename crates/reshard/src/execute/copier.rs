@@ -5,14 +5,14 @@ use std::slice;
 
 use super::pipeline::{Run, Step};
 use super::program::{Move, Recode};
-use crate::copy::{self, PARTS_MAX};
+use crate::copy::{self, Change, CopyShape, PARTS_MAX};
 use crate::transport::Failure;
 
 /// Between two looks at the clock and at the group: small tensors are copied faster than either.
 const STEP_BYTES: u64 = 256 << 10;
 
-/// Boxes are not added to a pass that has this many: whoever cancels waits for it.
-const PASS_BYTES: u64 = 16 << 20;
+/// What is copied at once of large boxes: whoever cancels, or sees its deadline pass, waits for no more than this.
+const PASS_BYTES: usize = 16 << 20;
 
 /// What is copied next.
 pub(super) struct Copier<'r, 'a> {
@@ -29,46 +29,70 @@ impl<'r, 'a> Copier<'r, 'a> {
     }
 
     /// Copies the next boxes, a good many small ones or one large.
-    ///
-    /// They are counted once for all: an atomic count waits until every store past the caches has reached the memory.
     pub fn step(&mut self) -> Result<Step, Failure> {
-        while self.placed + self.kept < STEP_BYTES {
-            match self.next() {
-                Some(first) => self.copy(first)?,
-                None if self.placed + self.kept == 0 => return Ok(Step::Done),
+        let mut copied = 0;
+        while copied < STEP_BYTES {
+            match self.moves.by_ref().find(|each| self.run.copies(each)) {
+                Some(first) => copied += self.copy(first)?,
+                None if copied == 0 => return Ok(Step::Done),
                 None => break,
             }
         }
-        self.run.report_copied(self.placed, self.kept);
-        (self.placed, self.kept) = (0, 0);
+        self.report();
         Ok(Step::Went)
     }
 
-    fn next(&mut self) -> Option<&'a Move> {
-        self.moves.by_ref().find(|each| self.run.copies(each))
+    /// Reports once for many boxes: an atomic count waits until every store past the caches has reached the memory.
+    fn report(&mut self) {
+        self.run.report_copied(self.placed, self.kept);
+        (self.placed, self.kept) = (0, 0);
     }
 
-    /// Copies a box, together with those that follow and have parts of the same rows.
-    fn copy(&mut self, first: &'a Move) -> Result<(), Failure> {
+    /// Copies a box, together with those that follow and have parts of the same rows; returns their bytes.
+    fn copy(&mut self, first: &'a Move) -> Result<u64, Failure> {
         let shape = self.run.program.shape(first.shape);
-        let target = self.target(first)?;
-        if !matches!(shape.recode, Recode::Nothing) {
-            // SAFETY: the source is bound, with the size of its shard; the target was checked or is bound, and
-            // the plan writes each of its bytes once.
-            unsafe { self.run.copy_move(first, target, self.run.store) };
-            return Ok(());
+        let mut fan =
+            Fan { moves: [first; PARTS_MAX], parts: [self.part(first)?; PARTS_MAX], count: 1 };
+        while fan.count < PARTS_MAX
+            && matches!(shape.recode, Recode::Nothing)
+            && let Some(next) = self.beside(first)
+        {
+            (fan.moves[fan.count], fan.parts[fan.count]) = (next, self.part(next)?);
+            fan.count += 1;
         }
-        let start = self.run.sources.bound.start(first.source).cast_const();
-        let mut parts = [(start.wrapping_add(first.source_offset), target); PARTS_MAX];
-        let mut count = 1;
-        while count < PARTS_MAX && self.placed + self.kept < PASS_BYTES {
-            let Some(next) = self.beside(first) else { break };
-            parts[count] = (start.wrapping_add(next.source_offset), self.target(next)?);
-            count += 1;
+        let bytes = shape.copy.target_bytes() * fan.count;
+        if bytes <= PASS_BYTES {
+            self.copy_part(&fan, &shape.copy, 0, 0);
+            return Ok(bytes as u64);
         }
-        // SAFETY: as above, for each of them.
-        unsafe { copy::copy_fan(&shape.copy, &parts[..count], self.run.store) };
-        Ok(())
+        for (part, source, target) in shape.copy.parts(PASS_BYTES / fan.count) {
+            self.copy_part(&fan, &part, source, target);
+            self.report();
+            self.run.check_limits()?;
+        }
+        Ok(bytes as u64)
+    }
+
+    /// Copies a part, which starts at these offsets, of each box.
+    fn copy_part(&mut self, fan: &Fan<'_>, shape: &CopyShape, source: usize, target: usize) {
+        let (run, first) = (self.run, fan.moves[0]);
+        let offset = first.source_offset + source;
+        let change = run.program.shape(first.shape).change(|| run.scales(first.source), offset);
+        let parts =
+            fan.parts.map(|(from, to)| (from.wrapping_add(source), to.wrapping_add(target)));
+        // SAFETY: sources are bound, with the sizes of their shards; targets were checked or are bound, and the plan writes
+        // each of their bytes once.
+        unsafe {
+            match change {
+                Change::Nothing => copy::copy_fan(shape, &parts[..fan.count], run.store),
+                change => copy::copy_box(shape, parts[0].0, parts[0].1, change, run.store),
+            }
+        }
+        for each in &fan.moves[..fan.count] {
+            let is_kept = each.peer == run.program.rank;
+            *(if is_kept { &mut self.kept } else { &mut self.placed }) +=
+                shape.target_bytes() as u64;
+        }
     }
 
     /// The next box, if it has parts of the same rows as `first`.
@@ -81,15 +105,20 @@ impl<'r, 'a> Copier<'r, 'a> {
         })
     }
 
-    /// Where a box goes; it counts as copied.
-    fn target(&mut self, each: &Move) -> Result<*mut u8, Failure> {
-        let bytes = self.run.program.shape(each.shape).copy.target_bytes() as u64;
-        if each.peer != self.run.program.rank {
-            self.placed += bytes;
-            return self.run.window_address(each);
-        }
-        self.kept += bytes;
-        // SAFETY: the target is bound, with the size of the shard that the box lies in.
-        Ok(unsafe { self.run.place.start(each.target).add(each.target_offset) })
+    /// Where a box starts, and where it goes.
+    fn part(&self, each: &Move) -> Result<copy::Part, Failure> {
+        let source = self.run.sources.bound.start(each.source).cast_const();
+        let target = match each.peer == self.run.program.rank {
+            true => self.run.place.start(each.target).wrapping_add(each.target_offset),
+            false => self.run.window_address(each)?,
+        };
+        Ok((source.wrapping_add(each.source_offset), target))
     }
+}
+
+/// Boxes of one shape that are copied in one pass.
+struct Fan<'a> {
+    moves: [&'a Move; PARTS_MAX],
+    parts: [copy::Part; PARTS_MAX],
+    count: usize,
 }

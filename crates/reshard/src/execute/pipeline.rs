@@ -414,23 +414,24 @@ impl<'a> Run<'a> {
                     copy::fence();
                     return Ok(());
                 }
-                Step::Went => {
-                    if let Some(failure) = self.transport.failure() {
-                        return Err(failure);
-                    }
-                    // It has not waited for anybody: if it is late, that is its own work.
-                    let rank = self.transport.rank();
-                    let wait = self.control.wait.until(Phase::Transfer, rank);
-                    if let Some(failure) = wait.expired(rank) {
-                        return Err(self.transport.fail(failure));
-                    }
-                }
+                Step::Went => self.check_limits()?,
                 Step::Blocked(peer) => {
                     let wait = self.control.wait.until(Phase::Transfer, peer);
                     self.transport.park(seen, &wait)?;
                 }
             }
         }
+    }
+
+    /// Whether this PE may go on, which it could.
+    pub(super) fn check_limits(&self) -> Result<(), Failure> {
+        if let Some(failure) = self.transport.failure() {
+            return Err(failure);
+        }
+        // It has not waited for anybody: if it is late, that is its own work.
+        let rank = self.transport.rank();
+        let late = self.control.wait.until(Phase::Transfer, rank).expired(rank);
+        late.map_or(Ok(()), |failure| Err(self.transport.fail(failure)))
     }
 
     fn report(&self, counter: &AtomicU64, bytes: u64) {
@@ -576,7 +577,7 @@ impl<'a> Run<'a> {
 
     /// # Safety
     /// The source is bound to memory of the process, the box fits `target`, and nobody else touches that meanwhile.
-    pub(super) unsafe fn copy_move(&self, each: &Move, target: *mut u8, store: Store) {
+    unsafe fn copy_move(&self, each: &Move, target: *mut u8, store: Store) {
         let shape = self.program.shape(each.shape);
         // SAFETY: the caller's promise.
         unsafe {
@@ -595,7 +596,7 @@ impl<'a> Run<'a> {
     }
 
     /// The scales of a source tensor that is restored.
-    fn scales(&self, tensor: u32) -> *const u8 {
+    pub(super) fn scales(&self, tensor: u32) -> *const u8 {
         self.program
             .scales
             .get(&tensor)

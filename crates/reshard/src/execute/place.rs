@@ -36,7 +36,7 @@ impl Place<'_> {
     /// Where this PE's shard of `tensor` lies.
     pub fn held(&self, tensor: u32) -> Option<Held> {
         match self {
-            Place::Targets(targets) => targets.bound.held(tensor).cloned(),
+            Place::Targets(targets) => targets.bound.held(tensor),
             Place::Version { .. } => Some(Held::Host(self.start(tensor))),
             Place::Views(views) => views[tensor as usize].clone().map(Held::View),
         }

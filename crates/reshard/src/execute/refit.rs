@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::BindError;
-use super::bindings::Held;
 use super::program::Program;
 use crate::error::ReshardError;
 use crate::hash::Hasher64;
@@ -21,6 +20,10 @@ pub struct Shards {
     bytes: Vec<usize>,
     /// Positions by name.
     sorted: Vec<u32>,
+    /// The other names of tied tensors.
+    aliases: Names,
+    /// The names that this PE itself has for its shards, where those are others.
+    local_names: Names,
     /// Whether a refit touches it.
     used: Vec<bool>,
 }
@@ -33,12 +36,20 @@ impl Shards {
             shard.map_or(0, |shard| shard.shape.volume() * tensor.dtype().bytes()) as usize
         });
         let names: Vec<Box<str>> = tensors.iter().map(|tensor| tensor.name().into()).collect();
+        let numbered = || (0u32..).zip(tensors);
         let mut sorted: Vec<u32> = (0..names.len() as u32).collect();
         sorted.sort_unstable_by(|&a, &b| names[a as usize].cmp(&names[b as usize]));
+        let tied = numbered()
+            .flat_map(|(at, tensor)| tensor.aliases().iter().map(move |alias| (&alias[..], at)));
+        let renamed = numbered().filter(|(_, tensor)| tensor.placement().shard(rank).is_some());
+        let renamed = renamed.map(|(at, tensor)| (tensor.local_name(rank), at));
+        let renamed = renamed.filter(|(name, at)| *name != &*names[*at as usize]);
+        let (aliases, local_names) = (Names::new(tied), Names::new(renamed));
         let mut identity = Hasher64::new(layout.fingerprint());
         identity.word(rank.into());
         let (identity, used) = (identity.finish(), vec![false; names.len()]);
-        Self { side, identity, bytes: bytes.collect(), used, names, sorted }
+        let bytes = bytes.collect();
+        Self { side, identity, bytes, used, names, sorted, aliases, local_names }
     }
 
     /// The same for shards of the same layout on the same PE only.
@@ -83,8 +94,18 @@ impl Shards {
     }
 
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
-        let at = self.sorted.binary_search_by(|&at| self.names[at as usize][..].cmp(name)).ok()?;
-        Some(self.sorted[at] as usize)
+        let found = self.sorted.binary_search_by(|&at| self.names[at as usize][..].cmp(name));
+        found.ok().map(|at| self.sorted[at] as usize).or_else(|| self.aliases.get(name))
+    }
+
+    /// The layout's name of the shard that this PE itself calls `local`: layers and experts may be numbered anew on every PE, and
+    /// tied tensors go by another name on some.
+    ///
+    /// Bindings and readings take the layout's names, since a PE may call one of its layers as the layout calls another.
+    pub fn name_of(&self, local: &str) -> Option<&str> {
+        let at = self.local_names.get(local);
+        let at = at.or_else(|| self.position(local).filter(|&at| self.bytes[at] > 0));
+        at.map(|at| self.name(at))
     }
 
     pub(crate) fn find(&self, name: &str, bytes: usize) -> Result<usize, BindError> {
@@ -98,10 +119,9 @@ impl Shards {
         Ok(at)
     }
 
-    pub(crate) fn check_bound(&self, held: &[Option<Held>]) -> Result<(), BindError> {
-        let missing =
-            (0..self.len()).find(|&at| self.used[at] && held.get(at).is_none_or(Option::is_none));
-        match missing {
+    /// The first tensor that a refit touches and that is not bound is an error.
+    pub(crate) fn check_bound(&self, is_bound: impl Fn(usize) -> bool) -> Result<(), BindError> {
+        match (0..self.len()).find(|&at| self.used[at] && !is_bound(at)) {
             None => Ok(()),
             Some(at) => Err(BindError::Unbound {
                 name: self.names[at].to_string(),
@@ -109,6 +129,24 @@ impl Shards {
                 expected: self.bytes[at],
             }),
         }
+    }
+}
+
+/// Positions of tensors by name.
+#[derive(Clone, Debug)]
+struct Names(Vec<(Box<str>, u32)>);
+
+impl Names {
+    fn new<'a>(names: impl Iterator<Item = (&'a str, u32)>) -> Self {
+        let mut sorted: Vec<(Box<str>, u32)> = names.map(|(name, at)| (name.into(), at)).collect();
+        sorted.sort_unstable();
+        sorted.shrink_to_fit();
+        Self(sorted)
+    }
+
+    fn get(&self, name: &str) -> Option<usize> {
+        let found = self.0.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
+        Some(self.0[found].1 as usize)
     }
 }
 

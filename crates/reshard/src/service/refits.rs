@@ -17,8 +17,10 @@ impl CopyService<'_> {
     ///
     /// On `Err`, a [`Destination`] with two versions still has its old values, one with a single version
     /// refuses to be read, and memory of the caller's may be partly written.
+    ///
+    /// A PE does one thing at a time, in the same order as its peers; destinations can be read meanwhile, by any thread.
     pub fn refit(
-        &self,
+        &mut self,
         refit: &Refit,
         sources: &Sources<'_>,
         target: Target<'_, '_>,

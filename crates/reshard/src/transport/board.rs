@@ -17,6 +17,16 @@ use super::{Failure, Ticket};
 /// "SYNCLINE" and the version of this layout.
 const MAGIC: u64 = u64::from_le_bytes(*b"SYNCLIN1");
 
+/// What stands there before.
+const IN_THE_MAKING: u64 = u64::from_le_bytes(*b"SYNCLIN0");
+
+/// How far a board in a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BoardState {
+    InTheMaking,
+    Complete,
+}
+
 /// The start of the board.
 #[repr(C, align(128))]
 pub(super) struct BoardHeader {
@@ -138,10 +148,20 @@ impl Board {
         header.magic.store(MAGIC, Ordering::Release);
     }
 
-    /// Whether `file` starts as a board does; one has its name only after that was written.
-    pub fn starts(file: &File) -> bool {
+    /// Says in a new file that a board is being made there.
+    pub fn announce(file: &File) -> rustix::io::Result<()> {
+        rustix::io::pwrite(file, &IN_THE_MAKING.to_ne_bytes(), 0).map(|_| ())
+    }
+
+    /// How far the board in `file` is, if there is one.
+    pub fn state(file: &File) -> Option<BoardState> {
         let mut magic = [0; 8];
-        file.read_exact_at(&mut magic, 0).is_ok() && u64::from_ne_bytes(magic) == MAGIC
+        file.read_exact_at(&mut magic, 0).ok()?;
+        match u64::from_ne_bytes(magic) {
+            MAGIC => Some(BoardState::Complete),
+            IN_THE_MAKING => Some(BoardState::InTheMaking),
+            _ => None,
+        }
     }
 
     /// The parameters that the creator of the board at the start of `region` wrote, if it is one.

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::board::{ABSENT, Board, JOINED, LEFT};
@@ -52,6 +52,9 @@ pub struct Endpoint {
     epoch: AtomicU64,
     /// One failure record a PE: threads of one PE that fail at once take turns.
     reporting: Mutex<()>,
+    /// Threads that send at once take turns, and so do those that receive: each has a slot to itself.
+    sending: Mutex<()>,
+    receiving: Mutex<()>,
     opened: Mutex<HashMap<(usize, WindowId), Window>>,
 }
 
@@ -70,6 +73,8 @@ impl Endpoint {
             backing,
             epoch: AtomicU64::new(0),
             reporting: Mutex::new(()),
+            sending: Mutex::new(()),
+            receiving: Mutex::new(()),
             opened: Mutex::new(HashMap::new()),
         }
     }
@@ -201,9 +206,10 @@ impl Transport for Endpoint {
     ) -> Result<bool, Failure> {
         let Shape { depth, slot_bytes, .. } = self.board.shape();
         assert!(bytes <= slot_bytes, "a message of {bytes} bytes for slots of {slot_bytes}");
+        let _turn = turn(&self.sending);
         let Some(slot) = (0..depth).find(|slot| self.is_free(*slot)) else { return Ok(false) };
         // SAFETY: the slot is this PE's, lies within the board, and holds no message, so that no peer
-        // reads it; one thread at a time sends for this PE, as the trait requires.
+        // reads it; it is this thread's turn to send.
         let place =
             unsafe { std::slice::from_raw_parts_mut(self.board.slot(self.rank, slot), bytes) };
         let header = fill(place);
@@ -212,11 +218,12 @@ impl Transport for Endpoint {
     }
 
     fn try_receive(&self, peer: usize, take: &mut Take<'_>) -> Result<bool, Failure> {
+        let _turn = turn(&self.receiving);
         let Some(Arrival { slot, bytes, header }) = self.arrived(peer, self.released(peer))? else {
             return Ok(false);
         };
         // SAFETY: the slot lies within the board, and its owner does not write it until `busy` is
-        // cleared below.
+        // cleared below, by whose turn it is.
         let place = unsafe { std::slice::from_raw_parts(self.board.slot(peer, slot), bytes) };
         take(header, place).map_err(|failure| self.fail(failure))?;
         self.release(peer, slot);
@@ -284,7 +291,7 @@ impl Transport for Endpoint {
     }
 
     fn fail(&self, failure: Failure) -> Failure {
-        let _turn = self.reporting.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let _turn = turn(&self.reporting);
         self.board.fail(self.rank, &failure);
         self.failure().unwrap_or(failure)
     }
@@ -318,6 +325,11 @@ impl Transport for Endpoint {
         opened.insert((peer, id), window.clone());
         Ok(Some(window))
     }
+}
+
+/// Nothing is kept behind these locks that a panic could leave half done.
+fn turn(lock: &Mutex<()>) -> MutexGuard<'_, ()> {
+    lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Slots for Endpoint {

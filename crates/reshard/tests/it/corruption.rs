@@ -105,7 +105,7 @@ fn refit_twice(way: Way, on_device: bool) -> String {
         let refit = service.prepare(&from, &to, &plan)?;
         let mine = shards(&from, rank);
         if way.place != Where::Window && !on_device {
-            return refit_memory_twice(&service, &refit, &mine);
+            return refit_memory_twice(&mut service, &refit, &mine);
         }
         let destination = match on_device {
             true => service.destination_on(&refit, &device)?,
@@ -124,7 +124,7 @@ fn refit_twice(way: Way, on_device: bool) -> String {
 }
 
 fn refit_memory_twice(
-    service: &CopyService<'_>,
+    service: &mut CopyService<'_>,
     refit: &syncline_reshard::Refit,
     mine: &[(String, Vec<u8>)],
 ) -> Result<syncline_reshard::Moved, ServiceError> {

@@ -1,13 +1,17 @@
-//! What lies in the directory of shared memory: left by groups, or by somebody else; and who comes twice.
+//! The directory of shared memory: what groups left there, what is somebody else's, where it is full; and who comes twice.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
+use syncline_deps::Dtype;
 use syncline_reshard::transport::{Wait, shm};
+use syncline_reshard::{CopyService, PlanOptions, ServiceOptions, Target};
 
 use crate::groups::PATIENCE;
+use crate::models::{bind, model, shards};
 
 /// A directory of this test's own: others' groups must not be swept from here, nor these from there.
 struct Directory(PathBuf);
@@ -70,4 +74,110 @@ fn a_pe_that_was_refused_and_comes_again_hears_why() {
         assert_eq!(join(2, &good), refused);
         assert_eq!(first.join().unwrap().unwrap_err().to_string(), refused);
     });
+}
+
+/// A memory file system of its own, gone with its test.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    /// `None`, with a word, where this process may not mount.
+    fn of(test: &str, bytes: usize) -> Option<Self> {
+        let path = std::env::temp_dir().join(format!("syncline-{test}-{}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        let options = format!("size={bytes},mode=0700");
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &options, "tmpfs"])
+            .arg(&path)
+            .output();
+        match mount {
+            Ok(output) if output.status.success() => Some(Self(path)),
+            refused => {
+                eprintln!("skipped: cannot mount a small tmpfs here: {refused:?}");
+                let _ = fs::remove_dir(&path);
+                None
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.read_dir().unwrap().next().is_none()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).output();
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_full_memory_file_system_fails_all_alike_and_leaves_nothing() {
+    let Some(mounted) = Mounted::of("full", 1 << 20) else { return };
+    let full = shm::Options { depth: 2, slot_bytes: 1 << 20, directory: mounted.0.clone() };
+    let wait = Wait::timeout(PATIENCE);
+    let refused = shm::join("full", 0, 2, &full, &wait).unwrap_err().to_string();
+    assert!(refused.contains("has no room for"), "{refused}");
+    assert!(mounted.is_empty());
+    // The group fits, what it shall hold does not.
+    let fits = shm::Options { slot_bytes: 4096, ..full };
+    let axes = |tp: usize| format!(r#"[["tp", {tp}]]"#);
+    let (from, to) = (model(2, 256, Dtype::F32, &axes(3)), model(2, 256, Dtype::F32, &axes(2)));
+    let errors: Vec<String> = std::thread::scope(|scope| {
+        let pe = |rank: usize| {
+            let (fits, from, to) = (&fits, &from, &to);
+            scope.spawn(move || {
+                // Whoever joined last may have failed the group before the others hear that it is complete.
+                let endpoint = match shm::join("fits", rank, 3, fits, &Wait::timeout(PATIENCE)) {
+                    Ok(endpoint) => endpoint,
+                    Err(error) => return error.to_string(),
+                };
+                let options = ServiceOptions { timeout: PATIENCE, ..Default::default() };
+                let mut service = CopyService::new(endpoint, options);
+                let refit = service.prepare(from, to, &PlanOptions::default()).unwrap();
+                let mine = shards(from, rank);
+                let refitted = service.destination(&refit).and_then(|destination| {
+                    let target = Target::Destination(&destination);
+                    service.refit(&refit, &bind(&refit, &mine), target)
+                });
+                refitted.unwrap_err().to_string()
+            })
+        };
+        let threads: Vec<_> = (0..3).map(pe).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(errors.iter().all(|error| *error == errors[0]), "{errors:?}");
+    assert!(errors[0].contains("has no room for"), "{errors:?}");
+    assert!(mounted.is_empty(), "something is left behind");
+}
+
+/// Whoever comes first reserves the memory of the group, and only once: in half as much again, it fits.
+#[test]
+fn pes_that_come_at_once_need_no_more_memory_than_their_group() {
+    let Some(mounted) = Mounted::of("at-once", 3 << 20) else { return };
+    let group = shm::Options { depth: 1, slot_bytes: 640 << 10, directory: mounted.0.clone() };
+    for round in 0..20 {
+        std::thread::scope(|scope| {
+            let pe = |rank: usize| {
+                let (name, group) = (format!("round-{round}"), &group);
+                scope.spawn(move || {
+                    drop(shm::join(&name, rank, 3, group, &Wait::timeout(PATIENCE)).unwrap());
+                })
+            };
+            let threads: Vec<_> = (0..3).map(pe).collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+    }
+    assert!(mounted.is_empty(), "something is left behind");
+}
+
+/// What a maker leaves that was killed before the group was complete.
+#[test]
+fn a_file_in_the_making_that_nobody_makes_is_replaced() {
+    let directory = Directory::new("making");
+    let path = directory.0.join("syncline-making");
+    fs::write(&path, b"SYNCLIN0").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    drop(shm::join("making", 0, 1, &directory.options(), &Wait::timeout(PATIENCE)).unwrap());
+    assert!(!path.exists());
 }

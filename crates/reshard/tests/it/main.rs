@@ -10,7 +10,7 @@
 //! | `misuse` | bindings, destinations and layouts where they do not belong; PEs that could disagree |
 //! | `models` | made-up models, and the bytes of their shards |
 //! | `devices` | tensors in memory of devices, moved by lanes |
-//! | `leftovers` | files in the directory of shared memory, and PEs that come twice |
+//! | `leftovers` | the directory of shared memory: left, foreign, full; PEs that come twice |
 //! | `mesh_form` | what the mesh form compiles to |
 //! | `groups` | threads that run one refit together, for the others to use |
 //! | `parts` | what one PE does in refits, over whatever transport, for the others to use |

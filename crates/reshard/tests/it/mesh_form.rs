@@ -1,7 +1,9 @@
 //! What the mesh form compiles to.
 
 use syncline_deps::Dtype;
-use syncline_reshard::{Dims, Layout, MeshLayout, ReshardError, TensorSpec};
+use syncline_reshard::{
+    Dims, Layout, MeshLayout, PlanOptions, Refit, ReshardError, Sources, TensorSpec,
+};
 
 use crate::arrays::checked_plan;
 
@@ -192,6 +194,39 @@ fn ties_that_do_not_fit_are_refused() {
     );
     let error = refused(&otherwise, &[spec("embed", &[4])]);
     assert!(error.contains("sharded otherwise"), "{error}");
+}
+
+/// What a PE calls its tensors is found, and tied tensors are bound by any of their names.
+#[test]
+fn a_pe_binds_its_tensors_by_the_names_that_it_knows() {
+    let text = r#"
+        [mesh]
+        axes = [["pp", 2]]
+        renumber = true
+        [[tensor]]
+        match = "embed"
+        stage = "first"
+        [[tensor]]
+        match = "head"
+        stage = "last"
+        tied_to = "embed"
+        "#;
+    let layers = (0..4).map(|layer| spec(&format!("layers.{layer}.w"), &[4]));
+    let specs: Vec<TensorSpec> = layers.chain([spec("embed", &[8]), spec("head", &[8])]).collect();
+    let layout = compile(text, &specs).unwrap();
+    let refit = Refit::new(&layout, &layout, &PlanOptions::default(), 64, 1).unwrap();
+    let names = |local| refit.sources().name_of(local);
+    assert_eq!(names("layers.0.w"), Some("layers.2.w"));
+    assert_eq!(names("layers.1.w"), Some("layers.3.w"));
+    assert_eq!(names("head"), Some("embed"));
+    assert_eq!(names("layers.9.w"), None);
+    let bytes = vec![0; specs[4].dtype.bytes() as usize * 8];
+    let mut sources = Sources::new(&refit);
+    sources.bind(&refit, "head", &bytes).unwrap();
+    sources.bind(&refit, "embed", &bytes).unwrap();
+    let first = Refit::new(&layout, &layout, &PlanOptions::default(), 64, 0).unwrap();
+    assert_eq!(first.sources().name_of("layers.0.w"), Some("layers.0.w"));
+    assert_eq!(first.sources().name_of("layers.2.w"), None);
 }
 
 #[test]

@@ -169,7 +169,7 @@ impl Home {
 
     fn refit(
         &mut self,
-        service: &CopyService<'_>,
+        service: &mut CopyService<'_>,
         refit: &Refit,
         sources: &Sources<'_>,
     ) -> Result<(), ServiceError> {
@@ -226,7 +226,7 @@ fn refit_on(scenario: &Scenario, refits: u64) -> String {
     let mut refit_all = || -> Result<(), ServiceError> {
         for version in 1..=refits {
             let mine = stamped(&mine, version);
-            home.refit(&service, &refit, &bind(&refit, &mine))?;
+            home.refit(&mut service, &refit, &bind(&refit, &mine))?;
             assert_eq!(home.version(), version);
         }
         Ok(())
@@ -535,79 +535,4 @@ fn the_transport_between_processes_conforms() {
     for size in [1, 2, 5] {
         assert_eq!(run_all(&scenarios(size, "conform", LIMIT)), vec!["conforms"; size]);
     }
-}
-
-/// A memory file system of its own, gone with its test.
-struct Mounted(std::path::PathBuf);
-
-impl Mounted {
-    /// `None`, with a word, where this process may not mount.
-    fn of(bytes: usize) -> Option<Self> {
-        let path = std::env::temp_dir().join(fresh_name());
-        std::fs::create_dir(&path).unwrap();
-        let options = format!("size={bytes},mode=0700");
-        let mount = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &options, "tmpfs"])
-            .arg(&path)
-            .output();
-        match mount {
-            Ok(output) if output.status.success() => Some(Self(path)),
-            refused => {
-                eprintln!("skipped: cannot mount a small tmpfs here: {refused:?}");
-                let _ = std::fs::remove_dir(&path);
-                None
-            }
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.read_dir().unwrap().next().is_none()
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).output();
-        let _ = std::fs::remove_dir(&self.0);
-    }
-}
-
-#[test]
-fn a_full_memory_file_system_fails_all_alike_and_leaves_nothing() {
-    let Some(mounted) = Mounted::of(1 << 20) else { return };
-    let full = shm::Options { depth: 2, slot_bytes: 1 << 20, directory: mounted.0.clone() };
-    let wait = Wait::timeout(LIMIT);
-    let refused = shm::join("full", 0, 2, &full, &wait).unwrap_err().to_string();
-    assert!(refused.contains("has no room for"), "{refused}");
-    assert!(mounted.is_empty());
-    // The group fits, what it shall hold does not.
-    let fits = shm::Options { slot_bytes: 4096, ..full };
-    let axes = |tp: usize| format!(r#"[["tp", {tp}]]"#);
-    let (from, to) = (model(2, 256, Dtype::F32, &axes(3)), model(2, 256, Dtype::F32, &axes(2)));
-    let errors: Vec<String> = std::thread::scope(|scope| {
-        let pe = |rank: usize| {
-            let (fits, from, to) = (&fits, &from, &to);
-            scope.spawn(move || {
-                // Whoever joined last may have failed the group before the others hear that it is complete.
-                let endpoint = match shm::join("fits", rank, 3, fits, &Wait::timeout(LIMIT)) {
-                    Ok(endpoint) => endpoint,
-                    Err(error) => return error.to_string(),
-                };
-                let options = ServiceOptions { timeout: LIMIT, ..Default::default() };
-                let mut service = CopyService::new(endpoint, options);
-                let refit = service.prepare(from, to, &PlanOptions::default()).unwrap();
-                let mine = shards(from, rank);
-                let refitted = service.destination(&refit).and_then(|destination| {
-                    let target = Target::Destination(&destination);
-                    service.refit(&refit, &bind(&refit, &mine), target)
-                });
-                refitted.unwrap_err().to_string()
-            })
-        };
-        let threads: Vec<_> = (0..3).map(pe).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    });
-    assert!(errors.iter().all(|error| *error == errors[0]), "{errors:?}");
-    assert!(errors[0].contains("has no room for"), "{errors:?}");
-    assert!(mounted.is_empty(), "something is left behind");
 }

@@ -247,6 +247,30 @@ fn cancelling_in_the_middle_ends_all() {
     assert_eq!(error, "cancelled on PE 1");
 }
 
+/// One box of 64 MiB that nobody waits for: it is given up long before its end.
+#[test]
+fn cancelling_ends_a_large_copy_in_its_middle() {
+    let layout = model(1, 2900, Dtype::F32, r#"[["tp", 1]]"#);
+    on_threads(1, &SMALL, options(), |service| {
+        let (canceller, reached) = (service.canceller(), Arc::new(Mutex::new(0)));
+        let furthest = reached.clone();
+        service.set_progress(move |progress| {
+            canceller.cancel();
+            *furthest.lock().unwrap() = progress.bytes_done;
+        });
+        let refit = service.prepare(&layout, &layout, &PlanOptions::default()).unwrap();
+        let mine: Vec<(String, Vec<u8>)> =
+            refit.sources().iter().map(|(name, bytes)| (name.to_owned(), vec![1; bytes])).collect();
+        let destination = service.destination(&refit).unwrap();
+        let target = Target::Destination(&destination);
+        let error = service.refit(&refit, &bind(&refit, &mine), target).unwrap_err();
+        assert_eq!(error.to_string(), "cancelled on PE 0");
+        let reached = *reached.lock().unwrap();
+        assert!(reached > 0 && reached <= 16 << 20, "{reached}");
+        assert_eq!(destination.version(), 0);
+    });
+}
+
 /// Everything on PE 1, for a model that PE 0 and 1 share.
 fn tp_rows(layers: usize, side: u64) -> Layout {
     let mut builder = Layout::builder();

@@ -352,7 +352,7 @@ impl<'a> LaneRun<'a> {
 
     fn source(&self, tensor: u32, kind: LaneKind) -> Result<Memory, Stopped> {
         let held = self.run.sources.bound.held(tensor).expect("checked to be bound");
-        Ok(Memory::tensor(self.lanes, kind, held)?)
+        Ok(Memory::tensor(self.lanes, kind, &held)?)
     }
 
     fn scales(&self, tensor: u32, kind: LaneKind) -> Result<Option<Memory>, Stopped> {

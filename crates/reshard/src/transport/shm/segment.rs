@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{self, AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::super::board::{Board, Layout};
+use super::super::board::{Board, BoardState, Layout};
 use super::super::failure::Shape;
 use super::super::region::{PAGE, Region, pages};
 use super::super::{Phase, Wait, Window, WindowId};
@@ -64,10 +64,10 @@ impl Segment {
         }
     }
 
-    /// Makes the file without a name, complete and locked, then gives it the name.
+    /// Makes the file of a group, if nobody else does: whoever names one first reserves its memory.
     ///
-    /// Nobody can thus meet it half-made, and a maker that is killed leaves nothing.
-    /// `None` if the name is taken by now.
+    /// A file has its name only while it is locked, and says that it is being made until it is complete: nobody takes it for a
+    /// group before, and what a maker that is killed leaves is known as such. `None` if the name is taken by now.
     fn create(path: &Path, options: &Options, layout: Layout) -> Result<Option<Self>, JoinError> {
         let directory = &options.directory;
         sweep(directory);
@@ -75,19 +75,16 @@ impl Segment {
         let file = File::from(
             fs::open(directory, flags, PERMISSIONS).map_err(system("make a file in", directory))?,
         );
-        // Reserved at once: a write into a full file system would end the process by a signal.
+        // Whatever the process forbids for its new files.
+        fs::fchmod(&file, PERMISSIONS).map_err(system("make a file in", directory))?;
+        let no_room = |cause, bytes| match cause {
+            Errno::NOSPC | Errno::FBIG => {
+                JoinError::NoSpace { directory: directory.clone(), bytes }
+            }
+            cause => system("reserve memory in", directory)(cause),
+        };
         let bytes = pages(layout.bytes);
-        fs::fallocate(&file, FallocateFlags::empty(), 0, bytes as u64).map_err(
-            |errno| match errno {
-                Errno::NOSPC | Errno::FBIG => {
-                    JoinError::NoSpace { directory: directory.clone(), bytes }
-                }
-                cause => system("reserve memory in", directory)(cause),
-            },
-        )?;
-        let region = Region::shared(file.as_fd(), 0, bytes).map_err(system("map", path))?;
-        let board = Board::new(Arc::new(region), layout);
-        board.initialise();
+        Board::announce(&file).map_err(|cause| no_room(cause, bytes))?;
         fs::flock(&file, FlockOperation::NonBlockingLockShared).map_err(system("lock", path))?;
         let own = format!("/proc/self/fd/{}", file.as_raw_fd());
         match fs::linkat(CWD, own, CWD, path, AtFlags::SYMLINK_FOLLOW) {
@@ -95,8 +92,22 @@ impl Segment {
             Err(Errno::EXIST) => return Ok(None),
             Err(cause) => return Err(system("name", path)(cause)),
         }
+        let made = Self::complete(&file, bytes, layout);
+        let board = made.map_err(|cause| {
+            remove_if_same(&file, path);
+            no_room(cause, bytes)
+        })?;
         let shape = board.shape();
         Ok(Some(Self { file, path: path.to_owned(), board, shape }))
+    }
+
+    fn complete(file: &File, bytes: usize, layout: Layout) -> Result<Board, Errno> {
+        // Reserved at once: a write into a full file system would end the process by a signal.
+        fs::fallocate(file, FallocateFlags::empty(), 0, bytes as u64)?;
+        let region = Region::shared(file.as_fd(), 0, bytes)?;
+        let board = Board::new(Arc::new(region), layout);
+        board.initialise();
+        Ok(board)
     }
 
     /// `None` if there is no such file, or none any more.
@@ -123,9 +134,10 @@ impl Segment {
             Err(Errno::WOULDBLOCK) => return Ok(None),
             Err(cause) => return Err(system("lock", path)(cause)),
         }
-        if !is_same(&file, path) {
+        if !is_same(&file, path) || Board::state(&file) == Some(BoardState::InTheMaking) {
             return Ok(None);
         }
+        let status = fs::fstat(&file).map_err(system("look at", path))?;
         let bytes = status.st_size as usize;
         if bytes < PAGE {
             return Err(foreign("it is too short"));
@@ -208,8 +220,8 @@ fn is_same(file: &File, path: &Path) -> bool {
 
 /// Removes the name of a group's file that no process has: everyone who had was killed before the group was complete.
 fn remove_if_left(file: &File, path: &Path) -> bool {
-    let is_left =
-        Board::starts(file) && fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
+    let is_left = Board::state(file).is_some()
+        && fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
     if is_left {
         remove_if_same(file, path);
     }

@@ -81,7 +81,7 @@ impl Setup {
         let mut service = CopyService::new(endpoint, options);
         let refit = service.prepare(&self.from, &self.to, &PlanOptions::default())?;
         let destination = service.destination(&refit)?;
-        let held = values::shards(&self.from, service.rank());
+        let held = values::shards(&self.from, &self.from, service.rank());
         let mut sources = Sources::new(&refit);
         for (name, bytes) in &held {
             sources.bind(&refit, name, bytes).expect("made for this layout");
@@ -93,7 +93,7 @@ impl Setup {
             refit_ms.push(started.elapsed().as_secs_f64() * 1e3);
         }
         let reading = destination.read().expect("the last refit was committed");
-        let expected = values::shards(&self.to, service.rank());
+        let expected = values::shards(&self.to, &self.from, service.rank());
         let is_wrong =
             |(name, bytes): &&(String, Vec<u8>)| reading.tensor(name) != Some(&bytes[..]);
         Ok(PeReport {

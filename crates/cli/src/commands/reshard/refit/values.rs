@@ -1,22 +1,27 @@
-//! Made-up values: every byte of every tensor follows from its name and its place in the whole tensor.
+//! Made-up values: every byte of every tensor follows from its name in the source layout and its place in the whole tensor.
 
 use syncline_reshard::{Layout, TensorLayout};
 
-/// The shards that `rank` holds, by name; empty ones are left out.
-pub(super) fn shards(layout: &Layout, rank: usize) -> Vec<(String, Vec<u8>)> {
-    let held =
-        layout.tensors().iter().map(|tensor| (tensor.name().to_owned(), shard(tensor, rank)));
+/// The shards that `rank` holds of `layout`, by name; empty ones are left out.
+///
+/// What is tied in `source` has one value, whatever it is called and however often it is stored in `layout`.
+pub(super) fn shards(layout: &Layout, source: &Layout, rank: usize) -> Vec<(String, Vec<u8>)> {
+    let held = layout.tensors().iter().map(|tensor| {
+        let mut names =
+            [tensor.name()].into_iter().chain(tensor.aliases().iter().map(String::as_str));
+        let found = names.find_map(|name| source.tensor(name));
+        let value = found.map_or(tensor.name(), TensorLayout::name);
+        (tensor.name().to_owned(), shard(tensor, value, rank))
+    });
     held.filter(|(_, bytes)| !bytes.is_empty()).collect()
 }
 
-fn shard(tensor: &TensorLayout, rank: usize) -> Vec<u8> {
+/// The shard that `rank` holds of a tensor whose values are those of `value`.
+fn shard(tensor: &TensorLayout, value: &str, rank: usize) -> Vec<u8> {
     let Some(shard) = tensor.placement().shard(rank as u32) else { return Vec::new() };
     let element = tensor.dtype().bytes();
     let mut bytes = vec![0; (shard.shape.volume() * element) as usize];
-    let seed = tensor
-        .name()
-        .bytes()
-        .fold(7u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    let seed = value.bytes().fold(7u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     let (local_steps, global_steps) =
         (shard.shape.row_major_strides(element), tensor.shape().row_major_strides(element));
     for piece in &shard.pieces {
