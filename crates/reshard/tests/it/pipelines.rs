@@ -1,11 +1,12 @@
 //! Refits over the local transport, against arrays that were laid out element by element.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use syncline_deps::Dtype;
 use syncline_reshard::transport::{Endpoint, Failure, Slots, Ticket, Transport, Wait, local};
 use syncline_reshard::{
-    Layout, Moved, PipelineExecutor, PlanOptions, Refit, ServiceOptions, Targets,
+    Layout, Moved, PipelineExecutor, PipelineLanes, PlanOptions, Refit, ServiceOptions, Targets,
 };
 use syncline_testing::{Rng, for_seeds};
 
@@ -169,5 +170,37 @@ fn every_slot_is_full_before_the_first_is_taken() {
                 }
             });
         }
+    }
+}
+
+#[test]
+fn lanes_that_were_cancelled_with_full_slots_serve_the_next_refit() {
+    let (layouts, lanes) = (one_way(), PipelineLanes::new().unwrap());
+    let depth = 2;
+    for is_cancelled in [true, false, true, false] {
+        let cancel = AtomicBool::new(false);
+        let group = local::Options { depth, slot_bytes: 256 };
+        on_endpoints(local::group(2, &group).unwrap(), |endpoint| {
+            let wait = Wait::timeout(STUCK);
+            let refit = enter(&endpoint, &layouts, &wait);
+            let messages = u64::from(refit.rounds());
+            if endpoint.rank() == 1 {
+                let executor = PipelineExecutor::new(&endpoint).separate_lanes(true).on(&lanes);
+                let moved = send_all(&executor, &refit, &layouts.0, wait.cancelled_by(&cancel));
+                match is_cancelled {
+                    true => assert_eq!(moved.unwrap_err(), Failure::Cancelled { rank: 1 }),
+                    false => assert_eq!(moved.unwrap().messages, messages),
+                }
+            } else {
+                await_sent(&endpoint, depth as u64, &wait);
+                cancel.store(is_cancelled, Ordering::Relaxed);
+                let taken = if is_cancelled { 0 } else { messages };
+                (0..taken).for_each(|_| endpoint.receive(1, &mut |_, _| Ok(()), &wait).unwrap());
+            }
+            // Nobody leaves before the other has seen how it ended.
+            let finished = endpoint.finish(&wait);
+            let cancelled = is_cancelled.then_some(Failure::Cancelled { rank: 1 });
+            assert_eq!(finished.err(), cancelled);
+        });
     }
 }
