@@ -15,7 +15,7 @@ pub trait Slots: Send + Sync {
     /// Where slot `slot` of PE `rank` is; it stays there while [`SlotPlace::keep`] lives.
     fn place(&self, rank: usize, slot: usize) -> SlotPlace;
 
-    /// Whether slot `slot` of this PE holds no message.
+    /// Whether slot `slot` of this PE holds no message; asked also while another thread publishes another slot.
     fn is_free(&self, slot: usize) -> bool;
 
     /// Sends what was written to slot `slot`, which was free, as a message of `bytes` to `peer`.

@@ -1,11 +1,17 @@
 //! Refits over the local transport, against arrays that were laid out element by element.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use syncline_deps::Dtype;
-use syncline_reshard::transport::local;
-use syncline_reshard::{Layout, ServiceOptions};
+use syncline_reshard::transport::{Endpoint, Failure, Slots, Ticket, Transport, Wait, local};
+use syncline_reshard::{
+    Layout, Moved, PipelineExecutor, PipelineLanes, PlanOptions, Refit, ServiceOptions, Targets,
+};
 use syncline_testing::{Rng, for_seeds};
 
-use crate::groups::{PATIENCE, on_endpoints, on_threads, world};
+use crate::groups::{Meddled, PATIENCE, on_endpoints, on_threads, world};
+use crate::models::{bind, shards};
 use crate::{meshes, parts};
 
 pub use crate::models::model;
@@ -88,4 +94,126 @@ fn the_executor_alone_moves_to_peers_and_keeps_what_stays() {
     on_endpoints(local::group(4, &group).unwrap(), |endpoint| {
         parts::executor_alone(&endpoint, &from, &to);
     });
+}
+
+/// Who drives the PE that sends, and over which transport.
+#[derive(Clone, Copy, Debug)]
+enum Sender {
+    Caller,
+    Lanes,
+    LanesThatCopy,
+}
+
+/// When to give up on a PE that should come further by itself; long enough for a busy machine.
+const STUCK: Duration = Duration::from_secs(20);
+
+/// PE 1 gives all that it has to PE 0 and gets nothing: what it has sent tells how far it comes by itself.
+fn one_way() -> (Layout, Layout) {
+    let layout = |axes| model(1, 32, Dtype::F32, axes);
+    (layout(r#"[["tp", 2]]"#), layout(r#"[["tp", 1]]"#))
+}
+
+/// Enters a refit without a service, and without windows.
+fn enter(endpoint: &Endpoint, layouts: &(Layout, Layout), wait: &Wait<'_>) -> Refit {
+    let (slot_bytes, rank) = (endpoint.shape().slot_bytes, endpoint.rank());
+    let options = PlanOptions::default();
+    let refit = Refit::new(&layouts.0, &layouts.1, &options, slot_bytes, rank).unwrap();
+    let ticket = Ticket { fingerprint: refit.fingerprint(), window: None };
+    endpoint.enter(ticket, wait).unwrap();
+    refit
+}
+
+/// Sends everything of a PE that receives nothing.
+fn send_all(
+    executor: &PipelineExecutor<'_>,
+    refit: &Refit,
+    from: &Layout,
+    wait: Wait<'_>,
+) -> Result<Moved, Failure> {
+    let mine = shards(from, refit.rank());
+    executor.execute_pipeline(refit, &bind(refit, &mine), &mut Targets::new(refit), wait)
+}
+
+/// Sleeps until PE 1 has sent `expected` messages, of which this PE has taken some; more would be wrong.
+fn await_sent(endpoint: &Endpoint, expected: u64, wait: &Wait<'_>) {
+    let taken = endpoint.released(1);
+    loop {
+        let seen = endpoint.bell();
+        let is_there = |number: &u64| endpoint.arrived(1, *number).unwrap().is_some();
+        let sent = taken + (taken..=expected).take_while(is_there).count() as u64;
+        assert!(sent <= expected, "{sent} messages sent, {taken} taken, {expected} expected");
+        if sent == expected {
+            return;
+        }
+        if let Err(failure) = endpoint.park(seen, wait) {
+            panic!("{sent} messages sent, {taken} taken, {expected} expected: {failure}");
+        }
+    }
+}
+
+#[test]
+fn every_slot_is_full_before_the_first_is_taken() {
+    let layouts = one_way();
+    for sender in [Sender::Caller, Sender::Lanes, Sender::LanesThatCopy] {
+        for depth in [1, 2, 4] {
+            let group = local::Options { depth, slot_bytes: 256 };
+            on_endpoints(local::group(2, &group).unwrap(), |endpoint| {
+                let wait = Wait::timeout(STUCK);
+                let refit = enter(&endpoint, &layouts, &wait);
+                // Between two PEs, every round is one message.
+                let messages = u64::from(refit.rounds());
+                assert!(messages > 2 * depth as u64, "{messages} messages");
+                if endpoint.rank() == 0 {
+                    for taken in 0..messages {
+                        await_sent(&endpoint, messages.min(taken + depth as u64), &wait);
+                        assert!(endpoint.try_receive(1, &mut |_, _| Ok(())).unwrap());
+                    }
+                    return endpoint.finish(&wait).unwrap();
+                }
+                let send = |endpoint: &dyn Transport, on_lanes| {
+                    let executor = PipelineExecutor::new(endpoint).separate_lanes(on_lanes);
+                    let moved = send_all(&executor, &refit, &layouts.0, wait).unwrap();
+                    assert_eq!(moved.messages, messages, "{sender:?}");
+                    endpoint.finish(&wait).unwrap();
+                };
+                match sender {
+                    Sender::Caller => send(&endpoint, false),
+                    Sender::Lanes => send(&endpoint, true),
+                    Sender::LanesThatCopy => send(&Meddled::copying(endpoint), true),
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn lanes_that_were_cancelled_with_full_slots_serve_the_next_refit() {
+    let (layouts, lanes) = (one_way(), PipelineLanes::new().unwrap());
+    let depth = 2;
+    for is_cancelled in [true, false, true, false] {
+        let cancel = AtomicBool::new(false);
+        let group = local::Options { depth, slot_bytes: 256 };
+        on_endpoints(local::group(2, &group).unwrap(), |endpoint| {
+            let wait = Wait::timeout(STUCK);
+            let refit = enter(&endpoint, &layouts, &wait);
+            let messages = u64::from(refit.rounds());
+            if endpoint.rank() == 1 {
+                let executor = PipelineExecutor::new(&endpoint).separate_lanes(true).on(&lanes);
+                let moved = send_all(&executor, &refit, &layouts.0, wait.cancelled_by(&cancel));
+                match is_cancelled {
+                    true => assert_eq!(moved.unwrap_err(), Failure::Cancelled { rank: 1 }),
+                    false => assert_eq!(moved.unwrap().messages, messages),
+                }
+            } else {
+                await_sent(&endpoint, depth as u64, &wait);
+                cancel.store(is_cancelled, Ordering::Relaxed);
+                let taken = if is_cancelled { 0 } else { messages };
+                (0..taken).for_each(|_| endpoint.receive(1, &mut |_, _| Ok(()), &wait).unwrap());
+            }
+            // Nobody leaves before the other has seen how it ended.
+            let finished = endpoint.finish(&wait);
+            let cancelled = is_cancelled.then_some(Failure::Cancelled { rank: 1 });
+            assert_eq!(finished.err(), cancelled);
+        });
+    }
 }

@@ -2,15 +2,17 @@
 //!
 //! | lane | of | does |
 //! | --- | --- | --- |
+//! | slots | the host | waits for slots to become free |
 //! | pack | every device that holds tensors | copies parts of tensors into slots |
-//! | send | the host | waits for slots to become free, hands full ones to the transport |
+//! | send | the host | hands full slots to the transport |
 //! | receive | the host | waits for messages, verifies them |
 //! | unpack | every device that holds tensors | copies slots into tensors, and gives them back |
 //! | copy | every device that holds tensors | self moves, and moves into memory of peers |
 //!
-//! The send and the receive lane are the bridge between the transport's board and the timelines of this process: their host
-//! functions sleep on the board's bell, and the points at which they complete are "slot free" and "data ready". No other
-//! lane ever waits for another PE, so that whatever order work on shared buffers has, all of it ends.
+//! The slot, send and receive lanes are the bridge between the transport's board and the timelines of this process: their host
+//! functions sleep on the board's bell, and the points at which they complete are "slot free", "sent" and "data ready". No
+//! other lane ever waits for another PE, so that whatever order work on shared buffers has, all of it ends. Slots are waited for
+//! on a lane of their own: on the send lane, a message that is packed would wait behind a slot that is not free yet.
 
 mod boxes;
 mod foreign;
@@ -40,6 +42,7 @@ pub(crate) use run::LaneRun;
 pub struct PipelineLanes {
     /// For host memory, and for what the transport does.
     host: Arc<dyn Device>,
+    pub(crate) slots: Arc<dyn Lane>,
     pub(crate) send: Arc<dyn Lane>,
     pub(crate) receive: Arc<dyn Lane>,
     pub(crate) host_lanes: Lanes,
@@ -96,6 +99,7 @@ impl PipelineLanes {
         (options.copy_lanes, options.pin) = (0, false);
         let host = CpuDevice::open(options)?;
         Ok(Self {
+            slots: open(&host, LaneKind::Send, "slots")?,
             send: open(&host, LaneKind::Send, "send")?,
             receive: open(&host, LaneKind::Send, "receive")?,
             host_lanes: Lanes::open(&host)?,
@@ -132,6 +136,7 @@ impl PipelineLanes {
     /// Every lane, those first on which others wait.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<dyn Lane>> {
         let devices = self.devices.iter().flat_map(|(_, lanes)| lanes.all());
-        [&self.send, &self.receive].into_iter().chain(self.host_lanes.all()).chain(devices)
+        let bridge = [&self.slots, &self.send, &self.receive];
+        bridge.into_iter().chain(self.host_lanes.all()).chain(devices)
     }
 }

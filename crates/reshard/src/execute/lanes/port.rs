@@ -1,4 +1,4 @@
-//! The port between lanes and the transport: what the host functions on the send, receive and unpack lanes do.
+//! The port between lanes and the transport: what the host functions on the slot, send, receive and unpack lanes do.
 //!
 //! Where the transport has its slots in memory ([`Slots`]), lanes fill and empty those. Where it copies messages on the way,
 //! the port has slots of its own, which a message is copied out of as it is sent and into as it comes.
@@ -113,8 +113,9 @@ impl Port {
         Memory::private(buffer)
     }
 
-    /// Waits until slot `slot`, whose last message went to `peer`, is free.
+    /// Waits until slot `slot`, whose last message was sent to `peer`, is free.
     pub fn wait_free(&self, slot: usize, peer: usize) -> Result<(), DeviceError> {
+        // A slot of the port itself was copied out of as its message was sent.
         let Some(slots) = self.slots else { return Ok(()) };
         loop {
             let seen = self.transport.bell();

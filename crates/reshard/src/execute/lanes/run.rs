@@ -1,9 +1,9 @@
 //! One PE's part of a refit on lanes.
 //!
-//! The calling thread submits and waits for points; bytes are moved by lanes. A slot that the send lane found free is packed, and
-//! sent when the pack lanes say so; a message that the receive lane has verified is unpacked, and its slot given back; in
-//! between, the copy lanes do what needs no slot. At most `depth` messages are under way in each direction, and two batches
-//! of copies.
+//! The calling thread submits and waits for points; bytes are moved by lanes. A slot that the slot lane found free is packed, and
+//! sent when the pack lanes say so, and asked for again once it is sent; a message that the receive lane has verified is
+//! unpacked, and its slot given back; in between, the copy lanes do what needs no slot. At most `depth` messages are under way
+//! in each direction, and two batches of copies.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -98,7 +98,10 @@ impl<'a> LaneRun<'a> {
         let (mut pending, mut counts) = (Pending::default(), Counts::default());
         loop {
             self.take_done(&mut pending)?;
-            while counts.slots_asked < sends.len().min(counts.packed + depth) {
+            // A slot that is packed and not sent yet still counts as free on the board: who asked for it again by then
+            // would overwrite what is in it.
+            let sent = counts.packed - pending.sent.len();
+            while counts.slots_asked < sends.len().min(sent + depth) {
                 pending.free.push_back(self.ask_slot(&sends, counts.slots_asked)?);
                 counts.slots_asked += 1;
             }
@@ -175,7 +178,7 @@ impl<'a> LaneRun<'a> {
         Ok(())
     }
 
-    /// The point at which the slot for the message that is sent as number `at` is free.
+    /// The point at which the slot for the message that is sent as number `at` is free; the one `depth` before is sent.
     fn ask_slot(&self, sends: &[usize], at: usize) -> Result<(usize, Point), Stopped> {
         let depth = self.run.transport.shape().depth;
         // Whoever got the last message out of this slot has to give it back.
@@ -183,7 +186,7 @@ impl<'a> LaneRun<'a> {
         let peer = last.peer as usize;
         let port = self.port.clone();
         let wait = move || port.wait_free(at % depth, peer);
-        Ok((at, submit_host(&self.lanes.send, "slot free", wait)?))
+        Ok((at, submit_host(&self.lanes.slots, "slot free", wait)?))
     }
 
     /// Packs message `at` into slot `slot`, or puts it where it belongs, and returns the point at which it is sent.
