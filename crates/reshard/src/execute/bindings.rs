@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 
 use syncline_device::BufferView;
 
+use super::apart::{self, Span};
 use super::{Refit, Shards};
 
 /// A tensor that is missing or does not fit.
@@ -41,6 +42,18 @@ pub enum BindError {
         /// The tensor.
         name: String,
         /// `source` or `destination`.
+        side: &'static str,
+    },
+    /// Two tensors in the same memory of a device, of which one is written.
+    #[error(
+        "tensor `{name}` of the destination layout is bound to memory that tensor `{other}` of the {side} layout has too: a refit writes the one while it needs the other"
+    )]
+    Aliased {
+        /// The tensor that is written.
+        name: String,
+        /// The other tensor.
+        other: String,
+        /// Where the other one is: `source` or `destination`.
         side: &'static str,
     },
     /// Bindings of one refit used in another.
@@ -127,6 +140,13 @@ impl Bound {
         let is_bound =
             |at: usize| !self.starts[at].is_null() || self.views.contains_key(&(at as u32));
         shards.check_bound(is_bound)
+    }
+
+    /// What is in memory of devices.
+    fn spans<'s>(&'s self, shards: &'s Shards, is_target: bool) -> impl Iterator<Item = Span<'s>> {
+        self.views
+            .iter()
+            .filter_map(move |(&at, view)| Span::new(view, is_target, shards.name(at as usize)))
     }
 
     /// What was bound has the sizes of the shards that it was bound as, and nothing else is known of it.
@@ -246,5 +266,12 @@ impl<'a> Targets<'a> {
     ) -> Result<&mut Self, BindError> {
         self.bound.bind_view(refit.targets(), name, view)?;
         Ok(self)
+    }
+
+    /// Checks that all that `refit` needs is bound, and that nothing is written that is also read, or written twice.
+    pub(crate) fn check(&self, refit: &Refit, sources: &Sources<'_>) -> Result<(), BindError> {
+        self.bound.check(refit.targets())?;
+        let written = self.bound.spans(refit.targets(), true);
+        apart::check(written.chain(sources.bound.spans(refit.sources(), false)).collect())
     }
 }

@@ -3,6 +3,7 @@
 //! [`Refit`] is what a plan and a schedule come down to for one PE; [`Sources`], [`Targets`] and
 //! [`Destination`] say where its tensors lie; [`PipelineExecutor`] moves them.
 
+mod apart;
 mod bindings;
 mod copier;
 mod destination;

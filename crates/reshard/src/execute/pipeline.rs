@@ -172,7 +172,7 @@ impl<'t> PipelineExecutor<'t> {
             self.transport.fail(Failure::Local { rank, message })
         };
         sources.bound.check(refit.sources()).map_err(unbound)?;
-        targets.bound.check(refit.targets()).map_err(unbound)?;
+        targets.check(refit, sources).map_err(unbound)?;
         let control = Control { wait, progress: None };
         self.execute(refit, sources, Place::Targets(targets), &control, part)
     }

@@ -89,7 +89,7 @@ impl CopyService<'_> {
             rank: self.rank(),
             message: error.to_string(),
         };
-        targets.bound.check(refit.targets()).map_err(unbound)?;
+        targets.check(refit, sources).map_err(unbound)?;
         let ticket = ticket(refit, None);
         self.run_refit(refit, sources, Place::Targets(targets), ticket, &self.control())
     }

@@ -352,6 +352,45 @@ fn views_that_do_not_fit_are_refused_when_bound() {
 }
 
 #[test]
+fn views_of_memory_that_is_also_written_are_refused() {
+    let device = second_cpu();
+    let layout = model(1, 16, Dtype::F32, r#"[["tp", 1]]"#);
+    // Where `up` and `down` are bound as sources, and where as targets, in one buffer; and which two are named.
+    let up_and_down = Some(
+        "tensor `layers.0.down` of the destination layout is bound to memory that tensor `layers.0.up` of the source",
+    );
+    let both_written = Some("memory that tensor `layers.0.up` of the destination layout");
+    for (sources_at, targets_at, cause) in [
+        ([0, 1024], [2048, 3072], None),
+        ([0, 0], [2048, 3072], None),
+        ([0, 1024], [2048, 512], up_and_down),
+        ([512, 1536], [2560, 0], up_and_down),
+        ([0, 1024], [2048, 2560], both_written),
+    ] {
+        on_endpoints(local::group(1, &local::Options::default()).unwrap(), |endpoint| {
+            let mut service = CopyService::new(endpoint, ServiceOptions::default());
+            let refit = service.prepare(&layout, &layout, &PlanOptions::default()).unwrap();
+            service.add_device(&device).unwrap();
+            let buffer = device.buffer(4096);
+            let view = |at: u64| buffer.view(View::bytes_at(at, 1024).unwrap()).unwrap();
+            let (mut sources, mut targets) = (Sources::new(&refit), Targets::new(&refit));
+            for (at, name) in ["layers.0.up", "layers.0.down"].into_iter().enumerate() {
+                sources.bind_view(&refit, name, view(sources_at[at])).unwrap();
+                targets.bind_view(&refit, name, view(targets_at[at])).unwrap();
+            }
+            let refitted = service.refit(&refit, &sources, Target::Memory(&mut targets));
+            match cause {
+                None => assert!(refitted.is_ok(), "{refitted:?}"),
+                Some(cause) => {
+                    let error = refitted.unwrap_err().to_string();
+                    assert!(error.contains(cause), "{error}");
+                }
+            }
+        });
+    }
+}
+
+#[test]
 fn tensors_in_vulkan_memory_arrive_as_the_naive_copy_says() {
     let Some(device) = driven(&syncline_vulkan::Probe::new()) else { return };
     random_refits("tensors_in_vulkan_memory_arrive_as_the_naive_copy_says", 8, &device);

@@ -46,7 +46,7 @@ pub(crate) struct RefitArgs {
     #[arg(long)]
     checksums: bool,
     /// Seconds after which a PE gives up.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
     /// Print JSON.
     #[arg(long)]
