@@ -2,6 +2,7 @@
 
 use syncline_deps::{Dtype, MAX_DIMS};
 
+use crate::convert::ConvertError;
 use crate::dims::{Dims, NdBox};
 
 /// Why a layout was refused, or why no plan leads from one to another.
@@ -139,6 +140,14 @@ pub enum ReshardError {
         from: Dtype,
         /// Destination type.
         to: Dtype,
+    },
+    /// A change of element type that was declared, but that nothing can do.
+    #[error("tensor `{tensor}`: {cause}")]
+    NoConversion {
+        /// The tensor.
+        tensor: String,
+        /// The two types, and those that can be converted.
+        cause: ConvertError,
     },
     /// Tensors in blocks that do not fit together.
     #[error("tensor `{tensor}`: {cause}")]

@@ -8,6 +8,7 @@ use super::recoding::{BlockPlacements, Blocks, Recoding, consumed};
 use super::template::{Demand, Side, Supply, TemplateBuilder, Templates};
 use super::traffic::TrafficCounter;
 use super::{PlanOptions, PlanTensor, TransferOp, TransferPlan};
+use crate::convert::{self, ConvertError};
 use crate::dims::Dims;
 use crate::error::ReshardError;
 use crate::hash::{FastMap, Hasher64};
@@ -90,6 +91,11 @@ fn check_pair(
     if !options.conversions.allows(src_dtype, dst_dtype) {
         let tensor = pair.name.clone();
         return Err(ReshardError::DtypeMismatch { tensor, from: src_dtype, to: dst_dtype });
+    }
+    // Asked here rather than where bytes are moved, so that a PE that holds nothing of the tensor refuses it too.
+    if pair.recoding == Recoding::Elements && !convert::is_supported(src_dtype, dst_dtype) {
+        let cause = ConvertError::Unsupported { from: src_dtype, to: dst_dtype };
+        return Err(ReshardError::NoConversion { tensor: pair.name.clone(), cause });
     }
     let source = from.tensors()[pair.from as usize].shape();
     let target = to.tensors()[pair.to as usize].shape();

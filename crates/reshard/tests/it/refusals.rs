@@ -2,7 +2,7 @@
 
 use syncline_deps::Dtype;
 use syncline_reshard::{
-    Dims, Layout, NdBox, Piece, PlanOptions, ReshardError, Shard, TransferPlan,
+    Dims, Layout, NdBox, Piece, PlanOptions, Refit, ReshardError, Shard, TransferPlan,
 };
 
 fn dims(values: &[u64]) -> Dims {
@@ -40,10 +40,13 @@ fn of_shards(shards: Vec<Shard>) -> Result<Layout, ReshardError> {
 
 /// The error of the whole plan, which every part must share.
 fn refused(from: &Layout, to: &Layout) -> ReshardError {
-    let options = PlanOptions::default();
-    let error = TransferPlan::new(from, to, &options).unwrap_err();
+    refused_with(from, to, &PlanOptions::default())
+}
+
+fn refused_with(from: &Layout, to: &Layout, options: &PlanOptions) -> ReshardError {
+    let error = TransferPlan::new(from, to, options).unwrap_err();
     for rank in 0..4 {
-        let part = TransferPlan::for_rank(from, to, &options, rank).unwrap_err();
+        let part = TransferPlan::for_rank(from, to, options, rank).unwrap_err();
         assert_eq!(part, error);
     }
     error
@@ -63,6 +66,19 @@ fn a_change_of_dtype_must_be_declared() {
         let options = options.convert(Dtype::BF16, Dtype::F32);
         TransferPlan::new(&from, &to, &options).unwrap().fingerprint()
     });
+}
+
+#[test]
+fn a_declared_conversion_must_exist() {
+    let (from, to) = (layout(&[("w", Dtype::F32, &[8])]), layout(&[("w", Dtype::I32, &[8])]));
+    let options = PlanOptions::default().convert(Dtype::F32, Dtype::I32);
+    let error = refused_with(&from, &to, &options).to_string();
+    assert!(error.contains("`w`: no conversion from f32 to i32"), "{error}");
+    // The PE that holds the tensor and one that holds nothing.
+    for rank in [0, 3] {
+        let part = Refit::new(&from, &to, &options, 4096, rank).unwrap_err();
+        assert_eq!(part.to_string(), error);
+    }
 }
 
 #[test]
