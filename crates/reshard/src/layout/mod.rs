@@ -15,7 +15,9 @@ mod json;
 mod mesh;
 mod names;
 mod pattern;
+mod rule_set;
 mod rules;
+mod ties;
 
 use std::collections::HashMap;
 use std::sync::Arc;
