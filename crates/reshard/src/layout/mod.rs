@@ -147,6 +147,11 @@ impl TensorLayout {
         &self.aliases
     }
 
+    /// Its name, then its aliases.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        [self.name()].into_iter().chain(self.aliases.iter().map(String::as_str))
+    }
+
     /// What `rank` calls it: differs from the name where layers or experts are renumbered, and where a
     /// PE holds it only under the name of a tensor tied to it.
     pub fn local_name(&self, rank: u32) -> &str {
@@ -198,6 +203,11 @@ impl Layout {
     /// Position in [`tensors`](Self::tensors) of the tensor with this name or alias.
     pub fn index_of(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).map(|&index| index as usize)
+    }
+
+    /// Position of what `tensor`, of another layout, is here: the tensor with its name, or else with one of its aliases.
+    pub(crate) fn counterpart_of(&self, tensor: &TensorLayout) -> Option<usize> {
+        tensor.names().find_map(|name| self.index_of(name))
     }
 
     /// One more than the highest rank that holds something; 0 if none does.

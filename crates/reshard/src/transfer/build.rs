@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 
 use super::balance::Balance;
+use super::blocks::Blocks;
 use super::copy_box::CopyBox;
-use super::recoding::{BlockPlacements, Blocks, Recoding, consumed};
+use super::recoding::{BlockPlacements, Recoding};
 use super::template::{Demand, Side, Supply, TemplateBuilder, Templates};
 use super::traffic::TrafficCounter;
 use super::{PlanOptions, PlanTensor, TransferOp, TransferPlan};
@@ -54,9 +55,7 @@ fn pair_tensors(
             pairs.push(pair);
             continue;
         }
-        // A tensor that the source has only under the name of one tied to it is that one.
-        let names = [name].into_iter().chain(target.aliases().iter().map(String::as_str));
-        let Some(at) = names.into_iter().find_map(|name| from.index_of(name)) else {
+        let Some(at) = from.counterpart_of(target) else {
             return Err(unmatched(from, to, name, true));
         };
         let source = &from.tensors()[at];
@@ -66,10 +65,8 @@ fn pair_tensors(
         check_pair(from, to, options, &pair)?;
         pairs.push(pair);
     }
-    let consumed = consumed(&pairs);
-    for (index, source) in (0u32..).zip(from.tensors()) {
-        let mut names = source.aliases().iter().map(String::as_str).chain([source.name()]);
-        if names.all(|name| to.index_of(name).is_none()) && !consumed.contains(&index) {
+    for source in from.tensors() {
+        if to.counterpart_of(source).is_none() && !blocks.is_used_up(from, to, source) {
             return Err(unmatched(from, to, source.name(), false));
         }
     }
