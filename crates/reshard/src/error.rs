@@ -2,7 +2,9 @@
 
 use syncline_deps::{Dtype, MAX_DIMS};
 
+use crate::convert::ConvertError;
 use crate::dims::{Dims, NdBox};
+use crate::layout::{BYTES_MAX, WORLD_MAX};
 
 /// Why a layout was refused, or why no plan leads from one to another.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,13 +26,43 @@ pub enum ReshardError {
         /// How many it has.
         dims: usize,
     },
-    /// A shape whose bytes do not fit 64 bits.
-    #[error("tensor `{tensor}` of shape {shape:?} has more bytes than 2^63")]
+    /// A tensor of more bytes than can be counted.
+    #[error(
+        "tensor `{tensor}` of shape {shape:?} has more than {BYTES_MAX} bytes (a size of 0 counts as 1)"
+    )]
     TooLarge {
         /// The tensor.
         tensor: String,
         /// Its shape.
         shape: Vec<u64>,
+    },
+    /// A shard of more bytes than can be counted.
+    #[error(
+        "tensor `{tensor}`, rank {rank}: the shard of shape {shape} has more than {BYTES_MAX} bytes (a size of 0 counts as 1)"
+    )]
+    ShardTooLarge {
+        /// The tensor.
+        tensor: String,
+        /// The PE.
+        rank: u32,
+        /// Shape of the shard.
+        shape: Box<Dims>,
+    },
+    /// Shards that have more bytes together than can be counted.
+    #[error(
+        "tensor `{tensor}`: with its shards, those of the layout have more than {BYTES_MAX} bytes together"
+    )]
+    LayoutTooLarge {
+        /// The tensor that is too much.
+        tensor: String,
+    },
+    /// A rank that no group has.
+    #[error("tensor `{tensor}`, rank {rank}: ranks are below {WORLD_MAX}")]
+    RankTooHigh {
+        /// The tensor.
+        tensor: String,
+        /// The PE.
+        rank: u32,
     },
     /// One name used twice in a layout.
     #[error("tensor `{tensor}` is described twice in one layout")]
@@ -139,6 +171,14 @@ pub enum ReshardError {
         from: Dtype,
         /// Destination type.
         to: Dtype,
+    },
+    /// A change of element type that was declared, but that nothing can do.
+    #[error("tensor `{tensor}`: {cause}")]
+    NoConversion {
+        /// The tensor.
+        tensor: String,
+        /// The two types, and those that can be converted.
+        cause: ConvertError,
     },
     /// Tensors in blocks that do not fit together.
     #[error("tensor `{tensor}`: {cause}")]

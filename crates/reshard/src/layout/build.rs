@@ -1,11 +1,12 @@
 //! Building layouts: tensors in, checked and shared placements out.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use syncline_deps::Dtype;
 
-use super::check::{check_placement, merge_pieces};
+use super::check::{BYTES_MAX, check_bytes, check_placement, merge_pieces};
 use super::form::{Form, scaled, unit_of};
 use super::{Layout, Placement, Shard, TensorLayout};
 use crate::dims::Dims;
@@ -17,6 +18,8 @@ use crate::hash::Hasher64;
 pub struct LayoutBuilder {
     layout: Layout,
     shared: HashMap<u64, Vec<Arc<Placement>>>,
+    /// Of all shards.
+    bytes: u64,
 }
 
 impl LayoutBuilder {
@@ -65,7 +68,7 @@ impl LayoutBuilder {
             let (form_shape, form_shards) =
                 scaled(&shape, &shards, &unit, |value, unit| value / unit);
             let form = Some(Form { placement: self.share(form_shape, form_shards), unit });
-            Placement { shape, shards, hash, form, classes: Default::default() }
+            Placement::formed(shape, shards, hash, form)
         } else {
             Placement::plain(shape, shards, hash)
         };
@@ -83,18 +86,24 @@ impl LayoutBuilder {
         aliases: Vec<String>,
         mut local_names: Vec<(u32, String)>,
     ) -> Result<(), ReshardError> {
-        let bytes =
-            placement.shape.checked_volume().and_then(|count| count.checked_mul(dtype.bytes()));
-        if bytes.is_none_or(|bytes| bytes > i64::MAX as u64) {
-            let shape = placement.shape.to_vec();
-            return Err(ReshardError::TooLarge { tensor: name.to_owned(), shape });
-        }
+        check_bytes(name, &placement, dtype.bytes())?;
+        let bytes = placement.shards_elements.checked_mul(dtype.bytes());
+        let bytes = bytes.and_then(|bytes| bytes.checked_add(self.bytes));
+        let Some(bytes) = bytes.filter(|&bytes| bytes <= BYTES_MAX) else {
+            return Err(ReshardError::LayoutTooLarge { tensor: name.to_owned() });
+        };
         let index = self.layout.tensors.len() as u32;
         for name in aliases.iter().map(String::as_str).chain([name]) {
-            if self.layout.by_name.insert(name.to_owned(), index).is_some() {
-                return Err(ReshardError::DuplicateTensor { tensor: name.to_owned() });
-            }
+            match self.layout.by_name.entry(name.to_owned()) {
+                Entry::Vacant(new) => new.insert(index),
+                Entry::Occupied(_) => {
+                    // What was added before stays usable.
+                    self.layout.by_name.retain(|_, at| *at < index);
+                    return Err(ReshardError::DuplicateTensor { tensor: name.to_owned() });
+                }
+            };
         }
+        self.bytes = bytes;
         local_names.sort();
         let name = name.to_owned();
         self.layout.tensors.push(TensorLayout { name, dtype, placement, aliases, local_names });

@@ -1,12 +1,50 @@
 //! What makes a placement valid, and the merging of its adjacent pieces.
 
-use super::{Piece, Shard};
+use super::{Piece, Placement, Shard};
 use crate::boxes::{BoxTree, first_overlap, merge_boxes};
 use crate::dims::{Dims, NdBox};
 use crate::error::ReshardError;
 
+/// PEs that a layout may speak of: what is kept for each of them must not grow with a typing error.
+pub(crate) const WORLD_MAX: u64 = 1 << 20;
+
+/// Bytes that a tensor, a shard, and all shards of a layout may have: every offset and every sum of them can be counted.
+pub(crate) const BYTES_MAX: u64 = i64::MAX as u64;
+
+/// Elements of an array of `shape` in which sizes of 0 count as 1: no stride and no product of some of the sizes is larger, which
+/// cannot be said of the elements of an empty array.
+pub(super) fn span(shape: &Dims) -> Option<u64> {
+    shape.iter().try_fold(1u64, |span, &size| span.checked_mul(size.max(1)))
+}
+
+/// Refuses a placement with which a tensor of elements of `element_bytes` cannot be counted in bytes.
+pub(super) fn check_bytes(
+    name: &str,
+    placement: &Placement,
+    element_bytes: u64,
+) -> Result<(), ReshardError> {
+    let fits = |elements: Option<u64>| {
+        let bytes = elements.and_then(|elements| elements.checked_mul(element_bytes));
+        bytes.is_some_and(|bytes| bytes <= BYTES_MAX)
+    };
+    if !fits(span(&placement.shape)) {
+        let (tensor, shape) = (name.to_owned(), placement.shape.to_vec());
+        return Err(ReshardError::TooLarge { tensor, shape });
+    }
+    if fits(Some(placement.shard_span_max)) {
+        return Ok(());
+    }
+    let large = placement.shards.iter().find(|shard| !fits(span(&shard.shape)));
+    large.map_or(Ok(()), |shard| Err(shard_too_large(name, shard)))
+}
+
+fn shard_too_large(name: &str, shard: &Shard) -> ReshardError {
+    let (tensor, rank, shape) = (name.to_owned(), shard.rank, Box::new(shard.shape));
+    ReshardError::ShardTooLarge { tensor, rank, shape }
+}
+
 /// Checks `shards`, sorted by rank, of the tensor `name`: every piece within the tensor and its shard, no two
-/// of one shard overlapping, one shard a rank.
+/// of one shard overlapping, one shard a rank, no rank and no shard past all bounds.
 pub(super) fn check_placement(
     name: &str,
     shape: &Dims,
@@ -23,6 +61,13 @@ pub(super) fn check_placement(
 
 fn check_shard(name: &str, shape: &Dims, shard: &Shard) -> Result<(), ReshardError> {
     let rank = shard.rank;
+    if u64::from(rank) >= WORLD_MAX {
+        return Err(ReshardError::RankTooHigh { tensor: name.to_owned(), rank });
+    }
+    // The element type is known with the tensor; no element is smaller than a byte.
+    if span(&shard.shape).is_none_or(|span| span > BYTES_MAX) {
+        return Err(shard_too_large(name, shard));
+    }
     let same_dims = |what, dims: &Dims| {
         if dims.len() == shape.len() {
             return Ok(());

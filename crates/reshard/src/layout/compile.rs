@@ -5,8 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::mesh::MeshLayout;
-use super::pattern::Pattern;
+use super::rule_set::RuleSet;
 use super::rules::split;
+use super::ties::{Alias, ties};
 use super::{Layout, LayoutBuilder, Piece, Placement, Shard, TensorSpec};
 use crate::dims::{Dims, NdBox};
 use crate::error::ReshardError;
@@ -34,7 +35,7 @@ type LocalNames = Vec<(u32, String)>;
 
 pub(super) struct Compiler<'a> {
     form: &'a MeshLayout,
-    patterns: Vec<Pattern>,
+    rules: RuleSet<'a>,
     builder: LayoutBuilder,
     placements: HashMap<PlacementKey, Arc<Placement>>,
     layers: u64,
@@ -44,8 +45,7 @@ pub(super) struct Compiler<'a> {
 
 impl<'a> Compiler<'a> {
     pub(super) fn new(form: &'a MeshLayout, specs: &[TensorSpec]) -> Result<Self, ReshardError> {
-        let patterns =
-            form.rules.iter().map(|rule| Pattern::new(&rule.pattern)).collect::<Result<_, _>>()?;
+        let rules = RuleSet::new(&form.rules)?;
         let (mut layers, mut experts) = (0, HashMap::new());
         let mut last_layer = "";
         for spec in specs {
@@ -60,7 +60,9 @@ impl<'a> Compiler<'a> {
             }
         }
         let runs_fit = |what, runs: &Option<Vec<u64>>, found: u64, tensor: &str| {
-            let placed = runs.as_ref().map_or(found, |runs| runs.iter().sum());
+            let placed = runs.as_ref().map_or(found, |runs| {
+                runs.iter().fold(0, |sum: u64, &run| sum.saturating_add(run))
+            });
             if placed == found {
                 return Ok(());
             }
@@ -75,70 +77,24 @@ impl<'a> Compiler<'a> {
             }
         }
         let (builder, placements) = (Layout::builder(), HashMap::new());
-        Ok(Self { form, patterns, builder, placements, layers, experts })
+        Ok(Self { form, rules, builder, placements, layers, experts })
     }
 
     pub(super) fn run(mut self, specs: &[TensorSpec]) -> Result<Layout, ReshardError> {
-        let mut ties = self.ties(specs)?;
-        for spec in specs {
-            let rule = self.rule_index(&spec.name);
-            let tied_to = rule.and_then(|rule| self.form.rules[rule].tied_to.as_deref());
-            if tied_to.is_some_and(|target| target != spec.name) {
+        let rule_of: Vec<Option<usize>> =
+            specs.iter().map(|spec| self.rules.index_of(&spec.name)).collect();
+        let mut ties = ties(&self.rules, specs, &rule_of)?;
+        for (spec, &rule) in specs.iter().zip(&rule_of) {
+            if self.rules.tied_to(&spec.name, rule).is_some() {
                 continue;
             }
-            let (placement, mut local_names) = self.place(&spec.name, spec)?;
+            let (placement, mut local_names) = self.place(&spec.name, rule, &spec.shape)?;
             let aliases = ties.remove(spec.name.as_str()).unwrap_or_default();
             let placement = self.join(spec, placement, &aliases, &mut local_names)?;
+            let aliases = aliases.into_iter().map(|alias| alias.name).collect();
             self.builder.add(&spec.name, spec.dtype, placement, aliases, local_names)?;
         }
-        match ties.into_iter().next() {
-            None => Ok(self.builder.finish()),
-            Some((target, aliases)) => Err(ReshardError::RuleDoesNotFit {
-                tensor: aliases[0].clone(),
-                rule: aliases[0].clone(),
-                cause: format!("it is tied to `{target}`, which does not exist"),
-            }),
-        }
-    }
-
-    fn rule_index(&self, name: &str) -> Option<usize> {
-        self.patterns.iter().position(|pattern| pattern.matches(name))
-    }
-
-    /// The names tied to each tensor: those that exist, and those that a rule names in full.
-    fn ties(&self, specs: &[TensorSpec]) -> Result<HashMap<String, Vec<String>>, ReshardError> {
-        let mut ties: HashMap<String, Vec<String>> = HashMap::new();
-        let by_name: HashMap<&str, &TensorSpec> =
-            specs.iter().map(|spec| (spec.name.as_str(), spec)).collect();
-        for (index, rule) in self.form.rules.iter().enumerate() {
-            let Some(target) = &rule.tied_to else { continue };
-            let mut names: Vec<String> = specs
-                .iter()
-                .filter(|spec| self.rule_index(&spec.name) == Some(index))
-                .map(|spec| spec.name.clone())
-                .collect();
-            let named = self.patterns[index].literals().unwrap_or_default();
-            if names.is_empty() && by_name.contains_key(target.as_str()) {
-                names = named;
-            }
-            names.retain(|name| name != target);
-            for name in &names {
-                let (one, other) = (by_name.get(name.as_str()), by_name.get(target.as_str()));
-                if let (Some(one), Some(other)) = (one, other)
-                    && (one.shape != other.shape || one.dtype != other.dtype)
-                {
-                    let cause = format!(
-                        "it is {} of shape {}, but tied to `{target}`, which is {} of shape {}",
-                        one.dtype, one.shape, other.dtype, other.shape
-                    );
-                    return Err(self.misfit(name, Some(index), cause));
-                }
-            }
-            if !names.is_empty() {
-                ties.entry(target.clone()).or_default().extend(names);
-            }
-        }
-        Ok(ties)
+        Ok(self.builder.finish())
     }
 
     /// The placement of a tensor together with those tied to it: one shard a PE, under whichever name.
@@ -146,30 +102,30 @@ impl<'a> Compiler<'a> {
         &mut self,
         spec: &TensorSpec,
         placement: Arc<Placement>,
-        aliases: &[String],
+        aliases: &[Alias],
         local_names: &mut LocalNames,
     ) -> Result<Arc<Placement>, ReshardError> {
         if aliases.is_empty() {
             return Ok(placement);
         }
         let mut shards = placement.shards.clone();
-        for alias in aliases {
-            let (other, other_names) = self.place(alias, spec)?;
+        for Alias { name, rule } in aliases {
+            let (other, other_names) = self.place(name, Some(*rule), &spec.shape)?;
             for shard in other.shards() {
-                match shards.iter().find(|known| known.rank == shard.rank) {
-                    None => {
-                        let renamed = other_names.iter().find(|(rank, _)| *rank == shard.rank);
-                        let name = renamed.map_or(alias, |(_, name)| name);
-                        local_names.push((shard.rank, name.clone()));
-                        shards.push(shard.clone());
+                match shards.binary_search_by_key(&shard.rank, |known| known.rank) {
+                    Err(at) => {
+                        let renamed = other_names.binary_search_by_key(&shard.rank, |each| each.0);
+                        let local = renamed.map_or(name, |at| &other_names[at].1);
+                        local_names.push((shard.rank, local.clone()));
+                        shards.insert(at, shard.clone());
                     }
-                    Some(known) if known == shard => {}
-                    Some(_) => {
+                    Ok(at) if shards[at] == *shard => {}
+                    Ok(_) => {
                         let cause = format!(
                             "it is tied to `{}` and on rank {} sharded otherwise",
                             spec.name, shard.rank
                         );
-                        return Err(self.misfit(alias, self.rule_index(alias), cause));
+                        return Err(self.rules.misfit(name, Some(*rule), cause));
                     }
                 }
             }
@@ -177,21 +133,21 @@ impl<'a> Compiler<'a> {
         self.builder.placement(&spec.name, &spec.shape, shards)
     }
 
-    /// Placement and local names of the tensor `name`, whose shape is that of `spec`.
+    /// Placement and local names, by rank, of the tensor `name`, which goes by `rule`.
     fn place(
         &mut self,
         name: &str,
-        spec: &TensorSpec,
+        rule: Option<usize>,
+        shape: &Dims,
     ) -> Result<(Arc<Placement>, LocalNames), ReshardError> {
-        let rule = self.rule_index(name);
         let home = self.home(name, rule)?;
         let key =
-            PlacementKey { rule, shape: spec.shape, stage: home.stage, expert_at: home.expert_at };
+            PlacementKey { rule, shape: *shape, stage: home.stage, expert_at: home.expert_at };
         let placement = match self.placements.get(&key) {
             Some(placement) => Arc::clone(placement),
             None => {
-                let shards = self.shards(name, &spec.shape, rule, &home)?;
-                let placement = self.builder.placement(name, &spec.shape, shards)?;
+                let shards = self.shards(name, shape, rule, &home)?;
+                let placement = self.builder.placement(name, shape, shards)?;
                 self.placements.insert(key, Arc::clone(&placement));
                 placement
             }
@@ -213,7 +169,7 @@ impl<'a> Compiler<'a> {
         if let Some(stage) = rule_form.and_then(|rule| rule.stage) {
             let stages = mesh.size("pp") as u32;
             let number = stage.resolve(stages).ok_or_else(|| {
-                self.misfit(name, rule, format!("there is no stage {stage:?} among {stages}"))
+                self.rules.misfit(name, rule, format!("there is no stage {stage:?} among {stages}"))
             })?;
             home.stage = Some(u64::from(number));
         } else if let Some(layer) = self.form.numbers.layer(name).filter(|_| !splits("pp")) {
@@ -223,7 +179,7 @@ impl<'a> Compiler<'a> {
         if let Some(expert) = self.form.numbers.expert(name).filter(|_| !splits("ep")) {
             let group = self.form.numbers.expert_group(name).unwrap_or_default();
             // A tied name that no tensor has is no expert that was counted.
-            let count = self.experts.get(group).copied().unwrap_or(expert + 1);
+            let count = self.experts.get(group).copied().unwrap_or(expert.saturating_add(1));
             let (at, first) = run_of(expert, count, &mesh.experts, mesh.size("ep"));
             (home.expert_at, home.first_expert) = (Some(at), first);
         }
@@ -264,7 +220,7 @@ impl<'a> Compiler<'a> {
         at: u64,
         spans: &mut [Vec<Range<u64>>],
     ) -> Result<(), ReshardError> {
-        let misfit = |cause| self.misfit(name, Some(rule), cause);
+        let misfit = |cause| self.rules.misfit(name, Some(rule), cause);
         let mesh = &self.form.mesh;
         let mut axes_used: Vec<&str> = Vec::new();
         for shard in &self.form.rules[rule].shard {
@@ -287,11 +243,6 @@ impl<'a> Compiler<'a> {
         }
         Ok(())
     }
-
-    fn misfit(&self, tensor: &str, rule: Option<usize>, cause: String) -> ReshardError {
-        let rule = rule.map_or("", |rule| &self.form.rules[rule].pattern).to_owned();
-        ReshardError::RuleDoesNotFit { tensor: tensor.to_owned(), rule, cause }
-    }
 }
 
 /// The run that item `index` of `count` is in, and the first item of that run.
@@ -305,10 +256,12 @@ fn run_of(index: u64, count: u64, runs: &Option<Vec<u64>>, parts: u64) -> (u64, 
                 run.end - run.start
             }
         };
-        if index < start + size {
+        // Runs of layers are compared with the names only where names have layers: any sum is possible.
+        let end = size.saturating_add(start);
+        if index < end {
             return (at, start);
         }
-        start += size;
+        start = end;
     }
     (parts.saturating_sub(1), start)
 }

@@ -8,12 +8,9 @@ use super::json::json_error;
 use super::names::NameNumbers;
 use super::pattern::{Pattern, expand_ranges};
 use super::rules::TensorRule;
-use super::{Layout, TensorSpec};
+use super::{Layout, TensorSpec, WORLD_MAX};
 use crate::dims::Dims;
 use crate::error::ReshardError;
-
-/// PEs that a mesh may have; a bound on what a typing error can cost.
-const WORLD_MAX: u64 = 1 << 20;
 
 /// The axes that PEs are counted along, fastest first.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]

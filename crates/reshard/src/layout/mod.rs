@@ -15,7 +15,9 @@ mod json;
 mod mesh;
 mod names;
 mod pattern;
+mod rule_set;
 mod rules;
+mod ties;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,6 +28,7 @@ use crate::dims::{Dims, NdBox};
 use crate::hash::Hasher64;
 
 pub use build::LayoutBuilder;
+pub(crate) use check::{BYTES_MAX, WORLD_MAX};
 pub(crate) use classes::Classes;
 pub use file::LayoutFile;
 pub(crate) use form::{Form, gcd, scaled};
@@ -82,13 +85,29 @@ pub struct Placement {
     pub(crate) form: Option<Form>,
     /// Of one that is its own form; those of others are the form's.
     pub(crate) classes: Classes,
+    /// Elements of the largest shard, sizes of 0 counted as 1.
+    shard_span_max: u64,
+    /// Elements of all shards; the largest number there is, if they are more.
+    shards_elements: u64,
 }
 
 impl Placement {
     /// One that is its own form.
     pub(crate) fn plain(shape: Dims, shards: Vec<Shard>, hash: u64) -> Self {
         let classes = Classes::new(&shards);
-        Self { shape, shards, hash, form: None, classes }
+        Self { classes, ..Self::formed(shape, shards, hash, None) }
+    }
+
+    /// One of shards that were checked.
+    fn formed(shape: Dims, shards: Vec<Shard>, hash: u64, form: Option<Form>) -> Self {
+        let (mut shard_span_max, mut shards_elements) = (0, 0u64);
+        for shard in &shards {
+            let span = check::span(&shard.shape).unwrap_or(u64::MAX);
+            shard_span_max = span.max(shard_span_max);
+            shards_elements = shards_elements.saturating_add(shard.shape.volume());
+        }
+        let classes = Classes::default();
+        Self { shape, shards, hash, form, classes, shard_span_max, shards_elements }
     }
 
     /// Global shape.
@@ -145,6 +164,11 @@ impl TensorLayout {
         &self.aliases
     }
 
+    /// Its name, then its aliases.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        [self.name()].into_iter().chain(self.aliases.iter().map(String::as_str))
+    }
+
     /// What `rank` calls it: differs from the name where layers or experts are renumbered, and where a
     /// PE holds it only under the name of a tensor tied to it.
     pub fn local_name(&self, rank: u32) -> &str {
@@ -196,6 +220,11 @@ impl Layout {
     /// Position in [`tensors`](Self::tensors) of the tensor with this name or alias.
     pub fn index_of(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).map(|&index| index as usize)
+    }
+
+    /// Position of what `tensor`, of another layout, is here: the tensor with its name, or else with one of its aliases.
+    pub(crate) fn counterpart_of(&self, tensor: &TensorLayout) -> Option<usize> {
+        tensor.names().find_map(|name| self.index_of(name))
     }
 
     /// One more than the highest rank that holds something; 0 if none does.

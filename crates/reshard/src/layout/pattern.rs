@@ -38,9 +38,13 @@ impl Pattern {
 
     /// True if `name` fits it.
     pub fn matches(&self, name: &str) -> bool {
-        let parts: Vec<&str> = name.split('.').collect();
+        self.matches_parts(&name.split('.').collect::<Vec<_>>())
+    }
+
+    /// As [`matches`](Self::matches), for a name that was taken apart to be tried with many patterns.
+    pub(super) fn matches_parts(&self, parts: &[&str]) -> bool {
         let fits = |pattern: &Vec<String>| {
-            wildcard(pattern, &parts, |part| part == "**", |part, name| part_matches(part, name))
+            wildcard(pattern, parts, |part| part == "**", |part, name| part_matches(part, name))
         };
         self.alternatives.iter().any(fits)
     }

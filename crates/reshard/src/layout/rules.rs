@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use serde::Deserialize;
 
+/// Blocks that a stride may stand for; a bound on what a typing error can cost.
+const BLOCKS_MAX: u64 = 1 << 16;
+
 /// A rule: which tensors, how they are sharded, and where they live.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
@@ -132,6 +135,9 @@ impl ShardRule {
                     self.dim
                 ))
             }
+            (None, Some(stride)) if stride > BLOCKS_MAX => Err(format!(
+                "stride {stride} stands for too many blocks: give at most {BLOCKS_MAX}"
+            )),
             (None, Some(stride)) if stride > 0 && total.is_multiple_of(stride) => {
                 Ok(vec![total / stride; stride as usize])
             }
@@ -211,6 +217,9 @@ mod tests {
         );
         assert!(of(ShardRule { stride: Some(2), ..Default::default() }).contains("divide"));
         assert!(of(ShardRule { stride: Some(0), ..Default::default() }).contains("divide"));
+        let far = ShardRule { stride: Some(u64::MAX), ..Default::default() };
+        // Nothing can be divided by anything.
+        assert!(far.apply(&[0..0], 0, 2).unwrap_err().contains("at most 65536"));
         assert!(of(ShardRule { unit: Some(2), ..Default::default() }).contains("unit"));
     }
 }

@@ -3,11 +3,13 @@
 use std::borrow::Cow;
 
 use super::balance::Balance;
+use super::blocks::Blocks;
 use super::copy_box::CopyBox;
-use super::recoding::{BlockPlacements, Blocks, Recoding, consumed};
+use super::recoding::{BlockPlacements, Recoding};
 use super::template::{Demand, Side, Supply, TemplateBuilder, Templates};
 use super::traffic::TrafficCounter;
 use super::{PlanOptions, PlanTensor, TransferOp, TransferPlan};
+use crate::convert::{self, ConvertError};
 use crate::dims::Dims;
 use crate::error::ReshardError;
 use crate::hash::{FastMap, Hasher64};
@@ -53,9 +55,7 @@ fn pair_tensors(
             pairs.push(pair);
             continue;
         }
-        // A tensor that the source has only under the name of one tied to it is that one.
-        let names = [name].into_iter().chain(target.aliases().iter().map(String::as_str));
-        let Some(at) = names.into_iter().find_map(|name| from.index_of(name)) else {
+        let Some(at) = from.counterpart_of(target) else {
             return Err(unmatched(from, to, name, true));
         };
         let source = &from.tensors()[at];
@@ -65,10 +65,8 @@ fn pair_tensors(
         check_pair(from, to, options, &pair)?;
         pairs.push(pair);
     }
-    let consumed = consumed(&pairs);
-    for (index, source) in (0u32..).zip(from.tensors()) {
-        let mut names = source.aliases().iter().map(String::as_str).chain([source.name()]);
-        if names.all(|name| to.index_of(name).is_none()) && !consumed.contains(&index) {
+    for source in from.tensors() {
+        if to.counterpart_of(source).is_none() && !blocks.is_used_up(from, to, source) {
             return Err(unmatched(from, to, source.name(), false));
         }
     }
@@ -90,6 +88,11 @@ fn check_pair(
     if !options.conversions.allows(src_dtype, dst_dtype) {
         let tensor = pair.name.clone();
         return Err(ReshardError::DtypeMismatch { tensor, from: src_dtype, to: dst_dtype });
+    }
+    // Asked here rather than where bytes are moved, so that a PE that holds nothing of the tensor refuses it too.
+    if pair.recoding == Recoding::Elements && !convert::is_supported(src_dtype, dst_dtype) {
+        let cause = ConvertError::Unsupported { from: src_dtype, to: dst_dtype };
+        return Err(ReshardError::NoConversion { tensor: pair.name.clone(), cause });
     }
     let source = from.tensors()[pair.from as usize].shape();
     let target = to.tensors()[pair.to as usize].shape();

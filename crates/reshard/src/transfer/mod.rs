@@ -6,6 +6,7 @@
 //! tensor and every PE: that is why [`TransferPlan::for_rank`] is cheap and yet agrees with everyone.
 
 mod balance;
+mod blocks;
 mod build;
 mod copy_box;
 mod options;

@@ -4,18 +4,17 @@
 //! the last dimension, and everything else (covering, merging, cutting to slots) goes on as for any other tensor. Restoring
 //! needs no units: the scale of any element is known to its sender.
 
-use std::collections::HashSet;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use syncline_deps::Dtype;
 
-use super::{BlockScales, PlanTensor};
+use super::PlanTensor;
 use crate::convert::mx;
 use crate::dims::Dims;
 use crate::error::ReshardError;
 use crate::hash::FastMap;
-use crate::layout::{Layout, Pattern, Piece, Placement, Shard};
+use crate::layout::{Layout, Piece, Placement, Shard};
 
 /// How the elements of a tensor change on the way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -62,145 +61,15 @@ impl PlanTensor {
     }
 }
 
-/// Which tensors are in blocks, by the patterns that were declared.
-pub(super) struct Blocks {
-    rules: Vec<(Pattern, String)>,
-}
-
-impl Blocks {
-    pub(super) fn new(declared: &[BlockScales]) -> Result<Self, ReshardError> {
-        let rule = |each: &BlockScales| Ok((Pattern::new(&each.pattern)?, each.suffix.clone()));
-        Ok(Self { rules: declared.iter().map(rule).collect::<Result<_, ReshardError>>()? })
-    }
-
-    /// The name of the tensor with the scales of `name`, if it was declared to have them.
-    pub(super) fn scales_of(&self, name: &str) -> Option<String> {
-        let rule = self.rules.iter().find(|(pattern, _)| pattern.matches(name))?;
-        Some(format!("{name}{}", rule.1))
-    }
-
-    /// The tensor whose scales `name` has, if it was declared to.
-    fn elements_of<'n>(&self, name: &'n str) -> Option<&'n str> {
-        self.rules.iter().find_map(|(pattern, suffix)| {
-            let elements = name.strip_suffix(suffix.as_str())?;
-            pattern.matches(elements).then_some(elements)
-        })
-    }
-
-    /// How the destination's tensor `index` comes about where blocks are concerned; `None` where they are not.
-    pub(super) fn pair(
-        &self,
-        from: &Layout,
-        to: &Layout,
-        index: u32,
-    ) -> Result<Option<PlanTensor>, ReshardError> {
-        let target = &to.tensors()[index as usize];
-        let name = target.name();
-        if self.rules.is_empty() {
-            return Ok(None);
-        }
-        if let Some(elements) = self.elements_of(name).filter(|_| from.index_of(name).is_none()) {
-            return self.pair_scales(from, to, index, elements).map(Some);
-        }
-        let (Some(scales), Some(at)) = (self.scales_of(name), from.index_of(name)) else {
-            return Ok(None);
-        };
-        let source = &from.tensors()[at];
-        let (src_dtype, dst_dtype) = (source.dtype(), target.dtype());
-        let tensor = |recoding| PlanTensor {
-            name: name.to_owned(),
-            from: at as u32,
-            to: index,
-            src_dtype,
-            dst_dtype,
-            recoding,
-        };
-        if mx::is_supported(src_dtype, dst_dtype) {
-            if to.index_of(&scales).is_none() {
-                return Err(refused(
-                    name,
-                    format!("the destination has no `{scales}` for its scales"),
-                ));
-            }
-            return Ok(Some(tensor(Recoding::BlockElements)));
-        }
-        if mx::is_supported(dst_dtype, src_dtype) {
-            let Some(scales_at) = from.index_of(&scales) else {
-                return Err(refused(name, format!("the source has no `{scales}` with its scales")));
-            };
-            self.check_scales(from, at, scales_at)?;
-            return Ok(Some(tensor(Recoding::Restored { scales: scales_at as u32 })));
-        }
-        Ok(None)
-    }
-
-    fn pair_scales(
-        &self,
-        from: &Layout,
-        to: &Layout,
-        index: u32,
-        elements: &str,
-    ) -> Result<PlanTensor, ReshardError> {
-        let target = &to.tensors()[index as usize];
-        let name = target.name();
-        let known = to.tensor(elements).zip(from.index_of(elements));
-        let Some((quantised, at)) = known else {
-            return Err(refused(
-                name,
-                format!("there is no `{elements}` that it could have the scales of"),
-            ));
-        };
-        let source = &from.tensors()[at];
-        if !mx::is_supported(source.dtype(), quantised.dtype()) || target.dtype() != Dtype::F8E8M0 {
-            let cause = format!(
-                "it is {} and would have the scales of `{elements}`, which goes from {} to {}: scales are f8_e8m0, of f32, f16 or bf16 that becomes f8_e4m3 or f8_e5m2",
-                target.dtype(),
-                source.dtype(),
-                quantised.dtype()
-            );
-            return Err(refused(name, cause));
-        }
-        check_scale_shape(name, source.shape(), target.shape())?;
-        Ok(PlanTensor {
-            name: name.to_owned(),
-            from: at as u32,
-            to: index,
-            src_dtype: source.dtype(),
-            dst_dtype: target.dtype(),
-            recoding: Recoding::BlockScales { elements: quantised.dtype() },
-        })
-    }
-
-    /// Every PE that holds elements must hold exactly their scales, laid out alike: the sender needs both.
-    fn check_scales(&self, from: &Layout, at: usize, scales_at: usize) -> Result<(), ReshardError> {
-        let (elements, scales) = (&from.tensors()[at], &from.tensors()[scales_at]);
-        check_scale_shape(scales.name(), elements.shape(), scales.shape())?;
-        let blocks = in_blocks(elements.name(), elements.placement())?;
-        if scales.dtype() != Dtype::F8E8M0 || blocks.shards != scales.placement().shards {
-            let cause = format!(
-                "its scales `{}` do not lie as its blocks do: f8_e8m0, on the same PEs, in the same order",
-                scales.name()
-            );
-            return Err(refused(elements.name(), cause));
-        }
-        Ok(())
-    }
-}
-
-/// The source's tensors that are used up by restoring others.
-pub(super) fn consumed(pairs: &[PlanTensor]) -> HashSet<u32> {
-    let scales = |pair: &PlanTensor| match pair.recoding {
-        Recoding::Restored { scales } => Some(scales),
-        _ => None,
-    };
-    pairs.iter().filter_map(scales).collect()
-}
-
-fn refused(tensor: &str, cause: String) -> ReshardError {
+pub(super) fn refused(tensor: &str, cause: String) -> ReshardError {
     ReshardError::Blocks { tensor: tensor.to_owned(), cause }
 }
 
-fn check_scale_shape(name: &str, elements: &Dims, scales: &Dims) -> Result<(), ReshardError> {
+pub(super) fn check_scale_shape(
+    name: &str,
+    elements: &Dims,
+    scales: &Dims,
+) -> Result<(), ReshardError> {
     let mut expected = *elements;
     if let Some(last) = expected.last_mut()
         && last.is_multiple_of(BLOCK)

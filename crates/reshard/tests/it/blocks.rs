@@ -247,3 +247,109 @@ fn what_cuts_a_block_or_lacks_scales_is_refused() {
     let unknown = TransferPlan::new(&wide, &narrow, &undeclared).unwrap_err().to_string();
     assert!(unknown.contains("`w_scale` of the destination is not in the source"), "{unknown}");
 }
+
+/// Whole tensors on each of two PEs; `tied` pairs a name with the one that it is tied to.
+fn whole(tied: &[(&str, &str)], specs: &[TensorSpec]) -> Layout {
+    let rule =
+        |(name, to): &(&str, &str)| format!("[[tensor]]\nmatch = \"{name}\"\ntied_to = \"{to}\"\n");
+    let rules: String = tied.iter().map(rule).collect();
+    let toml = format!("mesh = {{axes = [[\"tp\", 2]]}}\n{rules}");
+    MeshLayout::from_toml(&toml).unwrap().compile(specs).unwrap()
+}
+
+fn tied_options() -> PlanOptions {
+    PlanOptions::default()
+        .convert(Dtype::BF16, Dtype::F8E4M3)
+        .convert(Dtype::F8E4M3, Dtype::BF16)
+        .block_scales("{embed,head}", "_scale")
+}
+
+#[test]
+fn tied_tensors_have_their_scales_under_any_of_their_names() {
+    let rng = &mut Rng::new(11);
+    let (plain, blocked) = (Dtype::BF16, Dtype::F8E4M3);
+    let values = random_plain(rng, plain);
+    let count = (ROWS * COLUMNS) as usize;
+    let (mut elements, mut scales) = (vec![0; count], vec![0; count / 32]);
+    mx::quantise(plain, &values, blocked, &mut elements, &mut scales).unwrap();
+    let mut restored = vec![0; values.len()];
+    mx::dequantise(blocked, &elements, &scales, plain, &mut restored).unwrap();
+    let scale = |name| spec(name, Dtype::F8E8M0, COLUMNS / 32);
+    let wide = whole(&[], &[spec("embed", plain, COLUMNS)]);
+    let head = spec("head", blocked, COLUMNS);
+    // The scales of either name, or of both, apart or tied themselves.
+    for (tied, scale_names) in [
+        (&[("embed", "head")][..], &["head_scale"][..]),
+        (&[("embed", "head")], &["embed_scale"]),
+        (&[("embed", "head")], &["embed_scale", "head_scale"]),
+        (&[("embed", "head"), ("embed_scale", "head_scale")], &["head_scale"]),
+    ] {
+        let specs: Vec<TensorSpec> =
+            [head.clone()].into_iter().chain(scale_names.iter().map(|name| scale(name))).collect();
+        let narrow = whole(tied, &specs);
+        let blocks: Vec<(&str, &[u8])> = [("head", &elements[..])]
+            .into_iter()
+            .chain(scale_names.iter().map(|&name| (name, &scales[..])))
+            .collect();
+        let options = tied_options();
+        check(rng, (&wide, &[("embed", &values)]), (&narrow, &blocks), &options);
+        check(rng, (&narrow, &blocks), (&wide, &[("embed", &restored)]), &options);
+    }
+}
+
+#[test]
+fn scales_of_tensors_that_become_one_are_dropped_with_them() {
+    let specs = ["embed", "head"].map(|name| spec(name, Dtype::F8E4M3, COLUMNS));
+    let scales = ["embed_scale", "head_scale"].map(|name| spec(name, Dtype::F8E8M0, COLUMNS / 32));
+    let from = whole(&[], &[&specs[..], &scales[..]].concat());
+    let to = whole(&[("head", "embed")], &[spec("embed", Dtype::BF16, COLUMNS)]);
+    let plan = TransferPlan::new(&from, &to, &tied_options()).unwrap();
+    assert_eq!(plan.bytes_total(), 2 * ROWS * COLUMNS * 2);
+}
+
+#[test]
+fn blocks_of_tied_tensors_are_never_cast_without_scales() {
+    let refusal = |from: &Layout, to: &Layout| {
+        TransferPlan::new(from, to, &tied_options()).unwrap_err().to_string()
+    };
+    let tied = [("embed", "head")];
+    let (wide, narrow) = (Dtype::BF16, Dtype::F8E4M3);
+    let embed = whole(&[], &[spec("embed", wide, COLUMNS)]);
+    let head = whole(&tied, &[spec("head", narrow, COLUMNS)]);
+    let error = refusal(&embed, &head);
+    assert!(
+        error.contains("`head`: the destination has no `head_scale` or `embed_scale`"),
+        "{error}"
+    );
+    let error = refusal(&head, &embed);
+    assert!(error.contains("`embed`: the source has no `head_scale` or `embed_scale`"), "{error}");
+    // One tensor of scales for two tensors.
+    let both = |dtype| ["embed", "head"].map(|name| spec(name, dtype, COLUMNS)).to_vec();
+    let mut specs = both(narrow);
+    specs.push(spec("head_scale", Dtype::F8E8M0, COLUMNS / 32));
+    let shared = whole(&[("embed_scale", "head_scale")], &specs);
+    let error = refusal(&whole(&[], &both(wide)), &shared);
+    assert!(error.contains("`head_scale`: it would have the scales of `head`"), "{error}");
+    assert!(error.contains("and of `embed`"), "{error}");
+}
+
+#[test]
+fn scales_are_never_those_of_other_elements() {
+    // The source has a tensor by the name of the scales: moved as it is, it would scale elements that it has never seen.
+    let scales = spec("head_scale", Dtype::F8E8M0, COLUMNS / 32);
+    let from = whole(&[], &[spec("head", Dtype::BF16, COLUMNS), scales.clone()]);
+    let to = whole(&[], &[spec("head", Dtype::F8E4M3, COLUMNS), scales]);
+    let error = TransferPlan::new(&from, &to, &tied_options()).unwrap_err().to_string();
+    assert!(error.contains("`head`: its scales `head_scale` are made on the way"), "{error}");
+    // Of several declarations the first that matches counts: these are the scales of nothing.
+    let options = tied_options().block_scales("head", "_other");
+    let other = spec("head_other", Dtype::F8E8M0, COLUMNS / 32);
+    let from = whole(&[], &[spec("head", Dtype::BF16, COLUMNS)]);
+    let specs = [to.specs(), vec![other]].concat();
+    let error = TransferPlan::new(&from, &whole(&[], &specs), &options).unwrap_err().to_string();
+    assert!(error.contains("`head_other` of the destination is not in the source"), "{error}");
+    // Without a suffix a tensor would be its own scales.
+    let options = PlanOptions::default().convert(Dtype::BF16, Dtype::F8E4M3).block_scales("**", "");
+    let error = TransferPlan::new(&from, &to, &options).unwrap_err().to_string();
+    assert!(error.contains("`**`: without a suffix"), "{error}");
+}

@@ -1,5 +1,7 @@
 //! What the mesh form compiles to.
 
+use std::time::{Duration, Instant};
+
 use syncline_deps::Dtype;
 use syncline_reshard::{
     Dims, Layout, MeshLayout, PlanOptions, Refit, ReshardError, Sources, TensorSpec,
@@ -227,6 +229,86 @@ fn a_pe_binds_its_tensors_by_the_names_that_it_knows() {
     let first = Refit::new(&layout, &layout, &PlanOptions::default(), 64, 0).unwrap();
     assert_eq!(first.sources().name_of("layers.0.w"), Some("layers.0.w"));
     assert_eq!(first.sources().name_of("layers.2.w"), None);
+}
+
+#[test]
+fn of_several_bad_ties_every_pe_names_the_first() {
+    let rules: String =
+        (0..8).map(|at| format!("[[tensor]]\nmatch = \"a{at}\"\ntied_to = \"b{at}\"\n")).collect();
+    let text = format!("mesh = {{axes = [[\"tp\", 1]]}}\n{rules}");
+    let specs: Vec<TensorSpec> = (0..8).map(|at| spec(&format!("a{at}"), &[4])).collect();
+    for _ in 0..20 {
+        let error = compile(&text, &specs).unwrap_err().to_string();
+        assert!(error.contains("`a0`, rule `a0`: it is tied to `b0`"), "{error}");
+    }
+}
+
+#[test]
+fn a_chain_of_ties_is_refused_as_such() {
+    let text = r#"
+        mesh = {axes = [["tp", 1]]}
+        [[tensor]]
+        match = "a"
+        tied_to = "b"
+        [[tensor]]
+        match = "b"
+        tied_to = "c"
+    "#;
+    let [a, b, c] = ["a", "b", "c"].map(|name| spec(name, &[4]));
+    // Also where the tensor in the middle is only a name.
+    for specs in [vec![a.clone(), b.clone(), c.clone()], vec![c, a.clone()], vec![a, b]] {
+        let error = compile(text, &specs).unwrap_err().to_string();
+        assert!(error.contains("`a`, rule `a`"), "{error}");
+        assert!(error.contains("tied to `b`, which is itself tied to `c`"), "{error}");
+    }
+}
+
+#[test]
+fn a_tie_leaves_names_alone_that_an_earlier_rule_matches() {
+    let text = r#"
+        mesh = {axes = [["tp", 2]]}
+        [[tensor]]
+        match = "head"
+        shard = [{dim = 0, axis = "tp"}]
+        [[tensor]]
+        match = "{head,other}"
+        tied_to = "embed"
+    "#;
+    let layout = compile(text, &[spec("embed", &[4]), spec("head", &[4])]).unwrap();
+    assert_eq!(layout.tensor("embed").unwrap().aliases(), ["other"]);
+    assert_eq!(held(&layout, "head")[0].1, [2]);
+}
+
+#[test]
+fn many_rules_with_ties_are_no_burden() {
+    let (rules, tensors) = (100, 20_000);
+    let mut text = "mesh = {axes = [[\"tp\", 2]]}\n".to_owned();
+    for at in 0..rules {
+        text += &format!("[[tensor]]\nmatch = \"l.{at}.shared.*\"\ntied_to = \"l.{at}.plain.0\"\n");
+    }
+    let plain = (0..tensors).map(|at| format!("l.{}.plain.{}", at % rules, at / rules));
+    let names = plain.chain((0..rules).map(|at| format!("l.{at}.shared.0")));
+    let specs: Vec<TensorSpec> = names.map(|name| spec(&name, &[4])).collect();
+    let start = Instant::now();
+    let layout = compile(&text, &specs).unwrap();
+    assert_eq!(layout.tensors().len(), tensors);
+    assert_eq!(layout.tensor("l.7.shared.0").unwrap().name(), "l.7.plain.0");
+    // A fraction of a second. Trying all patterns again for every rule that ties takes a hundred times as long.
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+}
+
+#[test]
+fn numbers_past_all_bounds_are_refused_or_placed() {
+    let max = i64::MAX;
+    let mesh =
+        format!("mesh = {{axes = [[\"pp\", 3], [\"ep\", 2]], stages = [{max}, {max}, {max}]}}\n");
+    let error = compile(&mesh, &[spec("layers.0.w", &[4])]).unwrap_err();
+    assert!(matches!(error, ReshardError::CountMismatch { found: 1, .. }), "{error}");
+    // A tied name that no tensor has counts neither as a layer nor as an expert.
+    let far = format!("layers.{max}.experts.{}.w", u64::MAX);
+    let tie = format!("{mesh}[[tensor]]\nmatch = \"{far}\"\ntied_to = \"w\"\n");
+    let layout = compile(&tie, &[spec("w", &[4])]).unwrap();
+    assert_eq!(layout.tensor(&far).unwrap().name(), "w");
 }
 
 #[test]

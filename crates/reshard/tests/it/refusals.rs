@@ -2,7 +2,7 @@
 
 use syncline_deps::Dtype;
 use syncline_reshard::{
-    Dims, Layout, NdBox, Piece, PlanOptions, ReshardError, Shard, TransferPlan,
+    Dims, Layout, NdBox, Piece, PlanOptions, Refit, ReshardError, Shard, TransferPlan,
 };
 
 fn dims(values: &[u64]) -> Dims {
@@ -40,10 +40,13 @@ fn of_shards(shards: Vec<Shard>) -> Result<Layout, ReshardError> {
 
 /// The error of the whole plan, which every part must share.
 fn refused(from: &Layout, to: &Layout) -> ReshardError {
-    let options = PlanOptions::default();
-    let error = TransferPlan::new(from, to, &options).unwrap_err();
+    refused_with(from, to, &PlanOptions::default())
+}
+
+fn refused_with(from: &Layout, to: &Layout, options: &PlanOptions) -> ReshardError {
+    let error = TransferPlan::new(from, to, options).unwrap_err();
     for rank in 0..4 {
-        let part = TransferPlan::for_rank(from, to, &options, rank).unwrap_err();
+        let part = TransferPlan::for_rank(from, to, options, rank).unwrap_err();
         assert_eq!(part, error);
     }
     error
@@ -63,6 +66,19 @@ fn a_change_of_dtype_must_be_declared() {
         let options = options.convert(Dtype::BF16, Dtype::F32);
         TransferPlan::new(&from, &to, &options).unwrap().fingerprint()
     });
+}
+
+#[test]
+fn a_declared_conversion_must_exist() {
+    let (from, to) = (layout(&[("w", Dtype::F32, &[8])]), layout(&[("w", Dtype::I32, &[8])]));
+    let options = PlanOptions::default().convert(Dtype::F32, Dtype::I32);
+    let error = refused_with(&from, &to, &options).to_string();
+    assert!(error.contains("`w`: no conversion from f32 to i32"), "{error}");
+    // The PE that holds the tensor and one that holds nothing.
+    for rank in [0, 3] {
+        let part = Refit::new(&from, &to, &options, 4096, rank).unwrap_err();
+        assert_eq!(part.to_string(), error);
+    }
 }
 
 #[test]
@@ -163,6 +179,75 @@ fn sizes_that_overflow_are_refused() {
     assert!(matches!(&refused, ReshardError::OutOfBounds { .. }), "{refused}");
     let refused = Layout::builder().tensor("w", Dtype::F32, &[1; 9], vec![]).unwrap_err();
     assert!(matches!(refused, ReshardError::TooManyDims { dims: 9, .. }));
+}
+
+#[test]
+fn ranks_that_no_group_has_are_refused() {
+    for rank in [1 << 20, u32::MAX] {
+        let refused = of_shards(vec![whole(0, &[8]), whole(rank, &[8])]).unwrap_err().to_string();
+        let expected = format!("`w`, rank {rank}: ranks are below 1048576");
+        assert!(refused.contains(&expected), "{refused}");
+    }
+    assert_eq!(of_shards(vec![whole((1 << 20) - 1, &[8])]).unwrap().world(), 1 << 20);
+}
+
+#[test]
+fn shards_past_all_bounds_are_refused() {
+    let small = Piece { global: NdBox::whole(dims(&[4, 4])), local: dims(&[0, 0]) };
+    let refused = |dtype, shape: &[u64]| {
+        let shard = Shard { rank: 3, shape: dims(shape), pieces: vec![small] };
+        Layout::builder().tensor("w", dtype, &[4, 4], vec![shard]).map(|_| ()).unwrap_err()
+    };
+    // The last one only in bytes.
+    for (dtype, shape) in [
+        (Dtype::U8, [1 << 32, 1 << 32]),
+        (Dtype::U8, [1 << 32, 1 << 31]),
+        (Dtype::F32, [1 << 31, 1 << 30]),
+    ] {
+        let error = refused(dtype, &shape).to_string();
+        let expected =
+            format!("`w`, rank 3: the shard of shape {shape:?} has more than {}", i64::MAX);
+        assert!(error.contains(&expected), "{error}");
+    }
+    // A layout of another type that lies alike is checked for itself.
+    let mut builder = Layout::builder();
+    let shard = || vec![Shard { rank: 0, shape: dims(&[1 << 31, 1 << 30]), pieces: vec![small] }];
+    builder.tensor("small", Dtype::U8, &[4, 4], shard()).unwrap();
+    let error = builder.tensor("large", Dtype::F32, &[4, 4], shard()).unwrap_err();
+    assert!(matches!(&error, ReshardError::ShardTooLarge { tensor, .. } if tensor == "large"));
+}
+
+#[test]
+fn empty_arrays_have_strides_too() {
+    let far = [0, 1 << 40, 1 << 40];
+    let refused = Layout::builder().tensor("w", Dtype::F32, &far, vec![]).unwrap_err();
+    assert!(matches!(refused, ReshardError::TooLarge { .. }), "{refused}");
+    let shard = Shard { rank: 1, shape: dims(&far), pieces: vec![] };
+    let refused = Layout::builder().tensor("w", Dtype::F32, &[4, 4, 4], vec![shard]).unwrap_err();
+    assert!(matches!(refused, ReshardError::ShardTooLarge { rank: 1, .. }), "{refused}");
+}
+
+#[test]
+fn what_a_layout_has_in_all_can_be_counted() {
+    let replicas = |count| (0..count).map(|rank| whole(rank, &[1 << 62])).collect::<Vec<_>>();
+    let mut builder = Layout::builder();
+    builder.tensor("first", Dtype::U8, &[1 << 62], replicas(1)).unwrap();
+    let error = builder.tensor("second", Dtype::U8, &[1 << 62], replicas(1)).unwrap_err();
+    assert!(error.to_string().contains("`second`: with its shards"), "{error}");
+    let error = Layout::builder().tensor("w", Dtype::U8, &[1 << 62], replicas(8)).unwrap_err();
+    assert_eq!(error, ReshardError::LayoutTooLarge { tensor: "w".to_owned() });
+    let layout = builder.finish();
+    let plan = TransferPlan::new(&layout, &layout, &PlanOptions::default()).unwrap();
+    assert_eq!(plan.bytes_total(), 1 << 62);
+}
+
+#[test]
+fn a_tensor_that_is_refused_leaves_the_layout_as_it_was() {
+    let mut builder = Layout::builder();
+    builder.tensor("w", Dtype::F32, &[8], vec![whole(0, &[8])]).unwrap();
+    let twice = builder.tensor("w", Dtype::F32, &[4], vec![whole(0, &[4])]).unwrap_err();
+    assert_eq!(twice, ReshardError::DuplicateTensor { tensor: "w".to_owned() });
+    assert_eq!(builder.finish().tensor("w").unwrap().shape()[..], [8]);
 }
 
 #[test]
