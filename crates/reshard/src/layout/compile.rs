@@ -72,7 +72,12 @@ impl<'a> Compiler<'a> {
             runs_fit("layers", &form.mesh.stages, layers, last_layer)?;
         }
         for spec in specs {
-            if let Some(group) = form.numbers.expert_group(&spec.name) {
+            let (group, expert) =
+                (form.numbers.expert_group(&spec.name), form.numbers.expert(&spec.name));
+            // The last one of its group shows how many there are.
+            if let (Some(group), Some(expert)) = (group, expert)
+                && expert.saturating_add(1) == experts[group]
+            {
                 runs_fit("experts", &form.mesh.experts, experts[group], &spec.name)?;
             }
         }

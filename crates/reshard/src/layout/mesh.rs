@@ -11,6 +11,7 @@ use super::rules::TensorRule;
 use super::{Layout, TensorSpec, WORLD_MAX};
 use crate::dims::Dims;
 use crate::error::ReshardError;
+use crate::number::Number;
 
 /// The axes that PEs are counted along, fastest first.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
@@ -89,7 +90,7 @@ impl Mesh {
 struct WeightForm {
     name: String,
     dtype: String,
-    shape: Vec<u64>,
+    shape: Vec<Number>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -172,7 +173,8 @@ impl MeshLayout {
                 cause: format!("{cause}"),
             })?;
             let dims = weight.shape.len();
-            let shape = Dims::from_slice(&weight.shape)
+            let sizes: Vec<u64> = weight.shape.iter().map(|size| size.0).collect();
+            let shape = Dims::from_slice(&sizes)
                 .ok_or_else(|| ReshardError::TooManyDims { tensor: weight.name.clone(), dims })?;
             for name in expand_ranges(&weight.name)? {
                 layout.specs.push(TensorSpec { name, dtype, shape });

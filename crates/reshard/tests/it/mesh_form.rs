@@ -332,6 +332,22 @@ fn rules_that_do_not_fit_name_tensor_and_rule() {
 }
 
 #[test]
+fn experts_that_the_mesh_does_not_place_are_shown_by_the_last() {
+    let text = "[mesh]\naxes = [[\"ep\", 2]]\nexperts = [2, 1]";
+    let specs: Vec<TensorSpec> =
+        (0..4).map(|expert| spec(&format!("layers.0.experts.{expert}.w"), &[4])).collect();
+    let error = compile(text, &specs).unwrap_err().to_string();
+    assert!(error.contains("places 3") && error.contains("4 are named"), "{error}");
+    assert!(error.contains("`layers.0.experts.3.w`"), "{error}");
+}
+
+#[test]
+fn numbers_may_be_text() {
+    let text = r#"{"mesh": {"axes": [["tp", 2]]}, "weight": [{"name": "w", "dtype": "f32", "shape": ["4", 6]}]}"#;
+    assert_eq!(MeshLayout::from_json(text).unwrap().specs()[0].shape[..], [4, 6]);
+}
+
+#[test]
 fn broken_files_say_where() {
     for (text, cause) in [
         ("[mesh]\naxes = [[\"tp\", 0]]", "at least 1"),
