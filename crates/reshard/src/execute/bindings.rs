@@ -144,9 +144,8 @@ impl Bound {
 
     /// What is in memory of devices.
     fn spans<'s>(&'s self, shards: &'s Shards, is_target: bool) -> impl Iterator<Item = Span<'s>> {
-        self.views
-            .iter()
-            .filter_map(move |(&at, view)| Span::new(view, is_target, shards.name(at as usize)))
+        let used = self.views.iter().filter(|(at, _)| shards.is_used(**at as usize));
+        used.filter_map(move |(&at, view)| Span::new(view, is_target, shards.name(at as usize)))
     }
 
     /// What was bound has the sizes of the shards that it was bound as, and nothing else is known of it.

@@ -11,7 +11,8 @@ use crate::transport::Failure;
 /// Between two looks at the clock and at the group: small tensors are copied faster than either.
 const STEP_BYTES: u64 = 256 << 10;
 
-/// What is copied at once of large boxes: whoever cancels, or sees its deadline pass, waits for no more than this.
+/// What is copied at once of large boxes: whoever cancels, or sees its deadline pass, waits for no more than this. (On lanes, for what
+/// was submitted.)
 const PASS_BYTES: usize = 16 << 20;
 
 /// What is copied next.

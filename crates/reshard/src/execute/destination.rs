@@ -114,8 +114,13 @@ impl Destination {
         let count = if versions == Versions::Two { 2 } else { 1 };
         let directory = (tensors.len() * ENTRY_BYTES).next_multiple_of(4096);
         let version_bytes = end.next_multiple_of(4096);
+        let bytes = version_bytes.checked_mul(count).and_then(|all| all.checked_add(directory));
+        let bytes = bytes.ok_or_else(|| {
+            let message =
+                format!("{count} versions of {version_bytes} bytes exceed the address space");
+            Failure::Local { rank: transport.rank(), message }
+        })?;
         let bases: Vec<usize> = (0..count).map(|at| directory + at * version_bytes).collect();
-        let bytes = directory + count * version_bytes;
         let memory = match transport.allocate(bytes)? {
             Some(window) => Memory::Window(window),
             None => Memory::Private(Region::anonymous(bytes).map_err(|errno| {

@@ -24,6 +24,8 @@ pub struct Shards {
     aliases: Names,
     /// The names that this PE itself has for its shards, where those are others.
     local_names: Names,
+    /// Whether this PE calls it otherwise than the layout.
+    is_renamed: Vec<bool>,
     /// Whether a refit touches it.
     used: Vec<bool>,
 }
@@ -45,11 +47,13 @@ impl Shards {
         let renamed = renamed.map(|(at, tensor)| (tensor.local_name(rank), at));
         let renamed = renamed.filter(|(name, at)| *name != &*names[*at as usize]);
         let (aliases, local_names) = (Names::new(tied), Names::new(renamed));
+        let mut is_renamed = vec![false; names.len()];
+        local_names.0.iter().for_each(|(_, at)| is_renamed[*at as usize] = true);
         let mut identity = Hasher64::new(layout.fingerprint());
         identity.word(rank.into());
         let (identity, used) = (identity.finish(), vec![false; names.len()]);
         let bytes = bytes.collect();
-        Self { side, identity, bytes, used, names, sorted, aliases, local_names }
+        Self { side, identity, bytes, used, names, sorted, aliases, local_names, is_renamed }
     }
 
     /// The same for shards of the same layout on the same PE only.
@@ -104,7 +108,8 @@ impl Shards {
     /// Bindings and readings take the layout's names, since a PE may call one of its layers as the layout calls another.
     pub fn name_of(&self, local: &str) -> Option<&str> {
         let at = self.local_names.get(local);
-        let at = at.or_else(|| self.position(local).filter(|&at| self.bytes[at] > 0));
+        let is_called_so = |at: &usize| self.bytes[*at] > 0 && !self.is_renamed[*at];
+        let at = at.or_else(|| self.position(local).filter(is_called_so));
         at.map(|at| self.name(at))
     }
 
@@ -117,6 +122,11 @@ impl Shards {
             return Err(BindError::Size { name: name.to_owned(), side, expected, got: bytes });
         }
         Ok(at)
+    }
+
+    /// Whether a refit touches the tensor at a position in the layout.
+    pub(crate) fn is_used(&self, at: usize) -> bool {
+        self.used[at]
     }
 
     /// The first tensor that a refit touches and that is not bound is an error.

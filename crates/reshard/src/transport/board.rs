@@ -25,6 +25,8 @@ const IN_THE_MAKING: u64 = u64::from_le_bytes(*b"SYNCLIN0");
 pub(super) enum BoardState {
     InTheMaking,
     Complete,
+    /// Of a layout that this version does not know.
+    OtherVersion,
 }
 
 /// The start of the board.
@@ -137,7 +139,7 @@ impl Board {
         Self { region, layout }
     }
 
-    /// Writes the parameters on a board that nobody else can see yet.
+    /// Writes the parameters on a board that nobody takes for one yet.
     pub fn initialise(&self) {
         let Shape { size, depth, slot_bytes } = self.layout.shape;
         let header = self.header();
@@ -160,7 +162,10 @@ impl Board {
         match u64::from_ne_bytes(magic) {
             MAGIC => Some(BoardState::Complete),
             IN_THE_MAKING => Some(BoardState::InTheMaking),
-            _ => None,
+            other => {
+                let is_ours = other.to_le_bytes().starts_with(&MAGIC.to_le_bytes()[..7]);
+                is_ours.then_some(BoardState::OtherVersion)
+            }
         }
     }
 
@@ -279,19 +284,25 @@ impl Board {
     }
 
     /// Fails the group on behalf of `rank` unless it has failed already.
+    pub fn fail(&self, rank: usize, failure: &Failure) {
+        self.fail_before(u64::MAX, rank, failure);
+    }
+
+    /// The same unless refit `before` is committed, which then needs no failure.
     ///
     /// One word holds commits and failure, so that no PE can see a refit committed that another sees
     /// failed.
-    pub fn fail(&self, rank: usize, failure: &Failure) {
+    pub fn fail_before(&self, before: u64, rank: usize, failure: &Failure) {
         let verdict = &self.header().verdict;
         let mut word = verdict.load(Ordering::Acquire);
-        if word & 0xffff != 0 {
+        let is_open = |word: u64| word & 0xffff == 0 && word >> 16 < before;
+        if !is_open(word) {
             return;
         }
         for (place, value) in self.member(rank).failure.iter().zip(failure.encode()) {
             place.store(value, Ordering::Relaxed);
         }
-        while word & 0xffff == 0 {
+        while is_open(word) {
             let failed = word | (rank as u64 + 1);
             match verdict.compare_exchange(word, failed, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return self.ring_all(),

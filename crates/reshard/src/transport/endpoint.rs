@@ -170,6 +170,15 @@ impl Endpoint {
     }
 }
 
+impl Endpoint {
+    /// Fails the group unless refit `before` is committed, and returns what it agreed on.
+    fn fail_before(&self, before: u64, failure: Failure) -> Failure {
+        let _turn = turn(&self.reporting);
+        self.board.fail_before(before, self.rank, &failure);
+        self.failure().unwrap_or(failure)
+    }
+}
+
 impl Transport for Endpoint {
     fn rank(&self) -> usize {
         self.rank
@@ -209,7 +218,7 @@ impl Transport for Endpoint {
         let _turn = turn(&self.sending);
         let Some(slot) = (0..depth).find(|slot| self.is_free(*slot)) else { return Ok(false) };
         // SAFETY: the slot is this PE's, lies within the board, and holds no message, so that no peer
-        // reads it; it is this thread's turn to send.
+        // reads it; it is this thread's turn to send, and whoever uses `Slots` keeps to their rules.
         let place =
             unsafe { std::slice::from_raw_parts_mut(self.board.slot(self.rank, slot), bytes) };
         let header = fill(place);
@@ -250,8 +259,13 @@ impl Transport for Endpoint {
         if let Some(failure) = self.failure() {
             return Err(failure);
         }
+        // Who gives up in the end of a refit does so before it is committed, or not at all.
+        let before = match wait.phase {
+            Phase::Finish => self.epoch.load(Ordering::Relaxed),
+            _ => u64::MAX,
+        };
         if let Some(failure) = wait.expired(self.rank) {
-            return Err(self.fail(self.named(failure)));
+            return Err(self.fail_before(before, self.named(failure)));
         }
         let bell = &self.board.member(self.rank).bell;
         bell.sleep(seen, wait.deadline.saturating_duration_since(Instant::now()).min(SLICE));
@@ -259,7 +273,7 @@ impl Transport for Endpoint {
             return Ok(());
         }
         match self.someone_is_missing() {
-            Some(failure) => Err(self.fail(failure)),
+            Some(failure) => Err(self.fail_before(before, failure)),
             None => Ok(()),
         }
     }
@@ -281,8 +295,8 @@ impl Transport for Endpoint {
                 _ => {}
             }
             let parked = self.park(seen, &wait.until(Phase::Finish, behind.unwrap_or(self.rank)));
-            // A peer may commit between the look above and this PE's giving up: what was committed before a failure stays so,
-            // on every PE. After a failure the verdict no longer changes.
+            // A peer may commit between the look above and this PE's giving up, which then has failed nothing: what is committed
+            // stays so, on every PE. After a failure the verdict no longer changes.
             if parked.is_err() && self.board.verdict().0 >= epoch {
                 return Ok(());
             }
@@ -291,9 +305,7 @@ impl Transport for Endpoint {
     }
 
     fn fail(&self, failure: Failure) -> Failure {
-        let _turn = turn(&self.reporting);
-        self.board.fail(self.rank, &failure);
-        self.failure().unwrap_or(failure)
+        self.fail_before(u64::MAX, failure)
     }
 
     fn failure(&self) -> Option<Failure> {
@@ -303,12 +315,12 @@ impl Transport for Endpoint {
     fn allocate(&self, bytes: usize) -> Result<Option<Window>, Failure> {
         let window = self.backing.allocate(&self.board, self.rank, bytes);
         let window = window.map_err(|message| Failure::Local { rank: self.rank, message })?;
-        Ok(Some(Window { group: Some(self.board.keep()), ..window }))
+        Ok(Some(Window { group: Some(Arc::downgrade(&self.board.keep())), ..window }))
     }
 
     fn owns(&self, window: &Window) -> bool {
-        let board = self.board.keep();
-        window.group.as_ref().is_some_and(|group| Arc::ptr_eq(group, &board))
+        let board = Arc::downgrade(&self.board.keep());
+        window.group.as_ref().is_some_and(|group| group.ptr_eq(&board))
     }
 
     fn peer_window(&self, peer: usize, id: WindowId) -> Result<Option<Window>, Failure> {

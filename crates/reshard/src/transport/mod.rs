@@ -154,7 +154,7 @@ pub trait Transport: Send + Sync {
     /// Memory that peers can write, or `None` where PEs share none.
     fn allocate(&self, bytes: usize) -> Result<Option<Window>, Failure>;
 
-    /// Whether [`allocate`](Self::allocate) of this endpoint made `window`: peers find it by its id in this group only.
+    /// Whether [`allocate`](Self::allocate) made `window` in this group: peers find it by its id there only.
     fn owns(&self, window: &Window) -> bool;
 
     /// The window `id` of `peer`, or `None` where PEs share no memory.

@@ -1,7 +1,7 @@
 //! Windows: memory of one PE that its peers can write.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::region::Region;
 
@@ -23,7 +23,7 @@ pub struct Window {
     pub(super) id: WindowId,
     pub(super) region: Arc<Region>,
     /// The board of the group that it was made in, at its owner.
-    pub(super) group: Option<Arc<Region>>,
+    pub(super) group: Option<Weak<Region>>,
     /// What gives the memory back when the owner's last handle is gone.
     pub(super) _owned: Option<Arc<dyn Send + Sync>>,
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use syncline_deps::Dtype;
 use syncline_reshard::transport::{Wait, shm};
@@ -99,6 +99,19 @@ impl Mounted {
         }
     }
 
+    /// A process that another test starts has all files open for a moment, and keeps their memory.
+    fn wait_until_free(&self, bytes: u64) {
+        let until = Instant::now() + PATIENCE;
+        let is_free = || {
+            let status = rustix::fs::statvfs(&self.0).unwrap();
+            status.f_bfree * status.f_frsize >= bytes
+        };
+        while !is_free() {
+            assert!(Instant::now() < until, "memory is not given back");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn is_empty(&self) -> bool {
         self.0.read_dir().unwrap().next().is_none()
     }
@@ -167,6 +180,7 @@ fn pes_that_come_at_once_need_no_more_memory_than_their_group() {
             let threads: Vec<_> = (0..3).map(pe).collect();
             threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
+        mounted.wait_until_free(5 << 19);
     }
     assert!(mounted.is_empty(), "something is left behind");
 }

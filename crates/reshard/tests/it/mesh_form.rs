@@ -222,6 +222,8 @@ fn a_pe_binds_its_tensors_by_the_names_that_it_knows() {
     assert_eq!(names("layers.1.w"), Some("layers.3.w"));
     assert_eq!(names("head"), Some("embed"));
     assert_eq!(names("layers.9.w"), None);
+    // It holds this one, and calls it otherwise.
+    assert_eq!(names("layers.3.w"), None);
     let bytes = vec![0; specs[4].dtype.bytes() as usize * 8];
     let mut sources = Sources::new(&refit);
     sources.bind(&refit, "head", &bytes).unwrap();

@@ -155,11 +155,8 @@ fn a_pipeline_without_its_tensors_fails_the_others_at_once() {
 fn all_agree_whether_a_refit_was_committed() {
     let started = Instant::now();
     let group = local::Options { depth: 1, slot_bytes: 64 };
-    let mut seen = [0; 2];
     for round in 0.. {
-        // Both ways must come up, which takes longer where there is little time for this test.
-        let enough = if seen.contains(&0) { PATIENCE / 3 } else { Duration::from_secs(2) };
-        if started.elapsed() > enough {
+        if started.elapsed() > Duration::from_secs(2) {
             break;
         }
         let results = on_endpoints(local::group(2, &group).unwrap(), |endpoint| {
@@ -175,6 +172,8 @@ fn all_agree_whether_a_refit_was_committed() {
             (endpoint.finish(&Wait::timeout(Duration::from_micros(120))).is_ok(), endpoint)
         });
         assert_eq!(results[0].0, results[1].0, "round {round}");
-        seen[usize::from(results[0].0)] += 1;
+        // What all have is no reason to fail the group for good.
+        let is_failed = results[0].1.failure().is_some();
+        assert_eq!(results[0].0, !is_failed, "round {round}");
     }
 }

@@ -247,11 +247,12 @@ fn cancelling_in_the_middle_ends_all() {
     assert_eq!(error, "cancelled on PE 1");
 }
 
-/// One box of 64 MiB that nobody waits for: it is given up long before its end.
+/// Two boxes of 32 MiB that nobody waits for: they are given up long before their end.
 #[test]
 fn cancelling_ends_a_large_copy_in_its_middle() {
     let layout = model(1, 2900, Dtype::F32, r#"[["tp", 1]]"#);
-    on_threads(1, &SMALL, options(), |service| {
+    let by_caller = ServiceOptions { separate_lanes: Some(false), ..options() };
+    on_threads(1, &SMALL, by_caller, |service| {
         let (canceller, reached) = (service.canceller(), Arc::new(Mutex::new(0)));
         let furthest = reached.clone();
         service.set_progress(move |progress| {

@@ -19,6 +19,7 @@ mod segment;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -126,7 +127,7 @@ pub fn join(
     if rank >= size {
         return Err(JoinError::Rank { rank, size });
     }
-    let segment = Segment::open_or_create(name, options, layout, wait)?;
+    let segment = Segment::open_or_create(name, rank, options, layout, wait)?;
     if segment.shape != shape {
         return Err(refuse(segment, rank, shape).into());
     }
@@ -160,15 +161,23 @@ pub fn sweep(directory: &Path) {
     segment::sweep(directory);
 }
 
+/// How long a stranger waits for one that came before it to say why.
+const STRANGER_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Fails a group that this PE cannot be part of.
 fn refuse(segment: Segment, rank: usize, got: Shape) -> Failure {
     let failure = Failure::GroupMismatch { rank, expected: segment.shape, got };
     let stranger = segment.board.stranger();
     // There is one record for strangers, and the first of them has it.
     let first = &segment.board.member(stranger).state;
-    if first.compare_exchange(ABSENT, JOINED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-        segment.board.fail(stranger, &failure);
+    let is_first =
+        first.compare_exchange(ABSENT, JOINED, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    let until = Instant::now() + STRANGER_PATIENCE;
+    while !is_first && segment.board.verdict().1.is_none() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
     }
+    // The first one does; another only where that was killed before it could.
+    segment.board.fail(stranger, &failure);
     if rank < segment.shape.size {
         // It has come, and is gone: nobody needs to wait for it.
         let absent = &segment.board.member(rank).state;

@@ -1,11 +1,11 @@
-//! The file behind a group: made complete before it has a name, and nameless as soon as all know it.
+//! The file behind a group: named by one who makes it, taken for a group when it is complete, and nameless as soon as all know it.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{self, AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -37,6 +37,7 @@ impl Segment {
     /// Opens the file of group `name`, or makes it.
     pub fn open_or_create(
         name: &str,
+        rank: usize,
         options: &Options,
         layout: Layout,
         wait: &Wait<'_>,
@@ -47,18 +48,17 @@ impl Segment {
         }
         let path = options.directory.join(format!("{PREFIX}{name}"));
         loop {
-            let opened = match Self::open_existing(&path)? {
-                Some(segment) => Some(segment),
-                None => Self::create(&path, options, layout)?,
+            let made = match Self::open_existing(&path)? {
+                Found::Group(segment) => return Ok(*segment),
+                Found::Nothing => Self::create(&path, options, layout)?,
+                Found::Busy => None,
             };
-            if let Some(segment) = opened {
+            if let Some(segment) = made {
                 return Ok(segment);
             }
             // Somebody else is opening, clearing or making it at this moment.
-            if Instant::now() >= wait.deadline {
-                let phase = Phase::Join;
-                let failure = wait.until(phase, 0).expired(0);
-                return Err(failure.expect("the deadline has passed").into());
+            if let Some(failure) = wait.until(Phase::Join, rank).expired(rank) {
+                return Err(failure.into());
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -110,12 +110,11 @@ impl Segment {
         Ok(board)
     }
 
-    /// `None` if there is no such file, or none any more.
-    fn open_existing(path: &Path) -> Result<Option<Self>, JoinError> {
+    fn open_existing(path: &Path) -> Result<Found, JoinError> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = match fs::open(path, flags, Mode::empty()) {
             Ok(file) => File::from(file),
-            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::NOENT) => return Ok(Found::Nothing),
             Err(cause) => return Err(system("open", path)(cause)),
         };
         let foreign = |problem| JoinError::Foreign { path: path.to_owned(), problem };
@@ -127,15 +126,15 @@ impl Segment {
             return Err(foreign("its permissions are not 0600"));
         }
         if remove_if_left(&file, path) {
-            return Ok(None);
+            return Ok(Found::Nothing);
         }
         match fs::flock(&file, FlockOperation::NonBlockingLockShared) {
             Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Ok(None),
+            Err(Errno::WOULDBLOCK) => return Ok(Found::Busy),
             Err(cause) => return Err(system("lock", path)(cause)),
         }
         if !is_same(&file, path) || Board::state(&file) == Some(BoardState::InTheMaking) {
-            return Ok(None);
+            return Ok(Found::Busy);
         }
         let status = fs::fstat(&file).map_err(system("look at", path))?;
         let bytes = status.st_size as usize;
@@ -148,7 +147,7 @@ impl Segment {
         let layout = layout.ok_or(foreign("it is shorter than its header says"))?;
         let region = Region::shared(file.as_fd(), 0, layout.bytes).map_err(system("map", path))?;
         let board = Board::new(Arc::new(region), layout);
-        Ok(Some(Self { file, path: path.to_owned(), board, shape }))
+        Ok(Found::Group(Box::new(Self { file, path: path.to_owned(), board, shape })))
     }
 
     /// Removes the name, if it still is this file's.
@@ -184,6 +183,14 @@ impl Segment {
             .map_err(|errno| format!("cannot map a window of PE {peer}: {errno}"))?;
         Ok(Window { id, region: Arc::new(region), group: None, _owned: None })
     }
+}
+
+/// What there is under a group's name.
+enum Found {
+    Group(Box<Segment>),
+    Nothing,
+    /// A file that somebody is making, or clearing away.
+    Busy,
 }
 
 /// Gives a window's memory back when its owner has let go of it.

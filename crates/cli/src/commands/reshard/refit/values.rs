@@ -7,9 +7,7 @@ use syncline_reshard::{Layout, TensorLayout};
 /// What is tied in `source` has one value, whatever it is called and however often it is stored in `layout`.
 pub(super) fn shards(layout: &Layout, source: &Layout, rank: usize) -> Vec<(String, Vec<u8>)> {
     let held = layout.tensors().iter().map(|tensor| {
-        let mut names =
-            [tensor.name()].into_iter().chain(tensor.aliases().iter().map(String::as_str));
-        let found = names.find_map(|name| source.tensor(name));
+        let found = tensor.names().find_map(|name| source.tensor(name));
         let value = found.map_or(tensor.name(), TensorLayout::name);
         (tensor.name().to_owned(), shard(tensor, value, rank))
     });
