@@ -1,8 +1,8 @@
 //! Programs: one PE's part of a plan, reduced to addresses, runs and messages.
 //!
 //! Everything that does not change between two refits is computed here once: which bytes of which
-//! tensor go where, in which message, converted by what. Running it looks nothing up by name and
-//! allocates nothing.
+//! tensor go where, in which message, converted by what. Running it looks nothing up by name, and
+//! allocates only for checksums and for the parts of boxes that are too large for one pass.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
