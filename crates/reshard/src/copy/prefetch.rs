@@ -6,7 +6,7 @@
 
 use super::CopyShape;
 
-/// What is asked for at the start of a box; the processor sees to the rest once it is read. Three times as many take so much
+/// What is asked for at the start of a box; the processor sees to the rest once it is read. Six times as many take so much
 /// of what can be under way at once that the copy itself slows down.
 const LINES: usize = 8;
 const LINE_BYTES: usize = 64;

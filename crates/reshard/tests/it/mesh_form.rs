@@ -1,7 +1,5 @@
 //! What the mesh form compiles to.
 
-use std::time::{Duration, Instant};
-
 use syncline_deps::Dtype;
 use syncline_reshard::{
     Dims, Layout, MeshLayout, PlanOptions, Refit, ReshardError, Sources, TensorSpec,
@@ -281,9 +279,10 @@ fn a_tie_leaves_names_alone_that_an_earlier_rule_matches() {
     assert_eq!(held(&layout, "head")[0].1, [2]);
 }
 
+/// Trying all patterns again for every rule that ties takes minutes, in which the runner ends it.
 #[test]
 fn many_rules_with_ties_are_no_burden() {
-    let (rules, tensors) = (100, 20_000);
+    let (rules, tensors) = (300, 40_000);
     let mut text = "mesh = {axes = [[\"tp\", 2]]}\n".to_owned();
     for at in 0..rules {
         text += &format!("[[tensor]]\nmatch = \"l.{at}.shared.*\"\ntied_to = \"l.{at}.plain.0\"\n");
@@ -291,12 +290,9 @@ fn many_rules_with_ties_are_no_burden() {
     let plain = (0..tensors).map(|at| format!("l.{}.plain.{}", at % rules, at / rules));
     let names = plain.chain((0..rules).map(|at| format!("l.{at}.shared.0")));
     let specs: Vec<TensorSpec> = names.map(|name| spec(&name, &[4])).collect();
-    let start = Instant::now();
     let layout = compile(&text, &specs).unwrap();
     assert_eq!(layout.tensors().len(), tensors);
     assert_eq!(layout.tensor("l.7.shared.0").unwrap().name(), "l.7.plain.0");
-    // A fraction of a second. Trying all patterns again for every rule that ties takes a hundred times as long.
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }
 
 #[test]
