@@ -28,6 +28,7 @@
 mod batch;
 mod bridge;
 mod buffer;
+mod cancel;
 pub mod conformance;
 pub mod copy;
 pub mod cpu;
@@ -52,6 +53,7 @@ pub use batch::{
 };
 pub use bridge::{Bell, Bridge, Woken};
 pub use buffer::{Buffer, BufferView, Claim, Lease, Map, MapMut};
+pub use cancel::CancelToken;
 pub use device::{Capabilities, Device, DeviceInfo};
 pub use element::Element;
 pub use error::DeviceError;
