@@ -28,9 +28,9 @@ pub struct Point {
 pub enum PointStatus {
     /// Not reached, and may still be.
     Pending,
-    /// Reached.
+    /// Reached. This never changes, also if the timeline fails later.
     Reached,
-    /// The timeline has failed: every wait returns this.
+    /// The timeline failed before it reached the value: every wait returns this.
     Failed(DeviceError),
 }
 
@@ -50,14 +50,10 @@ impl Point {
         self.value
     }
 
-    /// Whether a wait would return at once, successfully.
+    /// Returns `true` if the value was reached: the work of this point is done. Stays `true` if the
+    /// timeline fails later.
     pub fn is_reached(&self) -> bool {
         self.timeline.has_reached(self.value)
-    }
-
-    /// Whether the value was reached, even if the timeline has failed since: the work of this very point is done.
-    pub fn has_completed(&self) -> bool {
-        self.timeline.value() >= self.value
     }
 
     /// Where the point stands, without waiting.

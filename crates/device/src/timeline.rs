@@ -1,7 +1,8 @@
 //! Timelines: counters that only grow, and order work across devices.
 //!
-//! A [`Timeline`] is signalled by one party and awaited by any number. A failed timeline stays failed, keeps its
-//! first cause, and every wait on it returns that cause, also for values that it had reached before.
+//! A [`Timeline`] is signalled by one party and awaited by any number. A failed timeline stays failed and keeps its
+//! first cause. Every wait for a value that it did not reach returns that cause; a value that was reached stays
+//! reached.
 //! `timeline/README.md` walks through the wake-up protocol.
 
 #[cfg(all(test, loom))]
@@ -143,11 +144,10 @@ impl Timeline {
         failed.then(|| self.cause())
     }
 
-    /// Whether `value` was reached and the timeline has not failed.
+    /// Returns `true` if `value` was reached, whether or not the timeline has failed since.
     #[inline]
     pub fn has_reached(&self, value: u64) -> bool {
-        let word = self.word().load(Ordering::Acquire);
-        word >> FLAG_BITS >= value && word & FAILED == 0
+        self.value() >= value
     }
 
     /// Where `value` stands, without waiting.
@@ -164,7 +164,8 @@ impl Timeline {
         self.advance(value)
     }
 
-    /// Fails the timeline for good: every present and later wait returns the first cause given.
+    /// Fails the timeline for good: every present and later wait for a value that was not reached
+    /// returns the first cause given.
     ///
     /// # Errors
     /// Where a lane owns the timeline.
@@ -236,10 +237,11 @@ impl Timeline {
     }
 
     fn judge(&self, word: u64, value: u64) -> PointStatus {
-        if word & FAILED != 0 {
-            PointStatus::Failed(self.cause())
-        } else if word >> FLAG_BITS >= value {
+        // A value that was reached stays reached: the work before it is done, whatever failed later.
+        if word >> FLAG_BITS >= value {
             PointStatus::Reached
+        } else if word & FAILED != 0 {
+            PointStatus::Failed(self.cause())
         } else {
             PointStatus::Pending
         }

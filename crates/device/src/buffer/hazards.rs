@@ -6,7 +6,7 @@
 
 use syncline_deps::{OverlapStats, Region, View};
 
-use crate::{DeviceError, Point};
+use crate::{DeviceError, Point, PointStatus};
 
 /// Above this many entries, those of one timeline are merged.
 const ENTRIES_MAX: usize = 64;
@@ -22,25 +22,7 @@ struct Hazard {
     point: Point,
 }
 
-#[derive(PartialEq, Eq)]
-enum State {
-    Pending,
-    Done,
-    Failed,
-}
-
 impl Hazard {
-    /// What a lane had completed before it failed is done: the failure concerns what came after.
-    fn state(&self) -> State {
-        // The failure is looked up first: a lane that fails between the two looks has ended this work either way.
-        let failed = self.point.timeline().failure().is_some();
-        match (self.point.has_completed(), failed) {
-            (true, _) => State::Done,
-            (false, true) => State::Failed,
-            (false, false) => State::Pending,
-        }
-    }
-
     fn overlaps(&self, region: &Region) -> bool {
         self.region.overlaps(region, &mut OverlapStats::default())
     }
@@ -58,17 +40,16 @@ impl Hazards {
     /// Adds to `waits` the points of all work that must come before `touch`.
     pub(crate) fn collect(&mut self, touch: &Touch, waits: &mut Vec<Point>) {
         self.0.retain(|hazard| {
-            let state = hazard.state();
-            let conflicts = match state {
-                State::Pending => touch.writes || hazard.writes,
+            let (conflicts, stays) = match hazard.point.status() {
+                PointStatus::Pending => (touch.writes || hazard.writes, true),
                 // The failed work has ended. Who reads what it left must fail too; who only writes need not.
-                State::Failed => touch.reads && hazard.writes,
-                State::Done => false,
+                PointStatus::Failed(_) => (touch.reads && hazard.writes, hazard.writes),
+                PointStatus::Reached => (false, false),
             };
             if conflicts && hazard.overlaps(&touch.region) {
                 add_latest(waits, &hazard.point);
             }
-            state == State::Pending || (state == State::Failed && hazard.writes)
+            stays
         });
     }
 
@@ -94,15 +75,19 @@ impl Hazards {
 
     /// The failure of whatever should have written bytes of `region`, if it failed.
     pub(crate) fn failure(&self, region: &Region) -> Option<DeviceError> {
-        let mut written = self.0.iter().filter(|hazard| {
-            hazard.writes && hazard.overlaps(region) && hazard.state() == State::Failed
-        });
-        written.find_map(|hazard| hazard.point.timeline().failure())
+        let mut written = self.0.iter().filter(|hazard| hazard.writes && hazard.overlaps(region));
+        written.find_map(|hazard| match hazard.point.status() {
+            PointStatus::Failed(cause) => Some(cause),
+            PointStatus::Pending | PointStatus::Reached => None,
+        })
     }
 
     /// The bytes of `region` are overwritten: what failed there before no longer matters.
     pub(crate) fn forgive(&mut self, region: &Region) {
-        self.0.retain(|hazard| !(region.covers(&hazard.region) && hazard.state() == State::Failed));
+        self.0.retain(|hazard| {
+            let failed = matches!(hazard.point.status(), PointStatus::Failed(_));
+            !(failed && region.covers(&hazard.region))
+        });
     }
 
     /// One entry for each timeline and kind, over all their bytes and with the latest value. It orders more than it

@@ -354,8 +354,11 @@ impl<D: Driver> LaneQueue<D> {
     /// How the driver's part ended; the failure of what it waited for comes before its own.
     fn outcome(&self, flight: &mut Flight<D>) -> Result<(), DeviceError> {
         let own = flight.refused.take().map_or_else(|| flight.ended.take().unwrap_or(Ok(())), Err);
-        let mut awaited = flight.after.iter().filter(|wait| !wait.point.has_completed());
-        match awaited.find_map(|wait| wait.point.timeline().failure()) {
+        let failure = flight.after.iter().find_map(|wait| match wait.point.status() {
+            PointStatus::Failed(cause) => Some(cause),
+            PointStatus::Pending | PointStatus::Reached => None,
+        });
+        match failure {
             Some(cause) => Err(cause.inherited(&self.info.name, flight.task.as_ref())),
             None => own,
         }

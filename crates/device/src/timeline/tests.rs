@@ -55,9 +55,33 @@ fn a_failure_is_kept_and_reaches_everybody() {
         let result = waiter.join().unwrap();
         assert!(result == Err(failure("first")) || (value == 1 && result == Ok(())));
     }
-    assert_eq!(timeline.wait(1, Deadline::NEVER), Err(failure("first")));
+    assert_eq!(timeline.wait(2, Deadline::NEVER), Err(failure("first")));
     assert_eq!(timeline.signal(9), Err(failure("first")));
-    assert_eq!((timeline.value(), timeline.point(1).has_completed()), (1, true));
+    assert_eq!(timeline.value(), 1);
+}
+
+struct Nothing;
+
+impl Wake for Nothing {
+    fn wake(&self) {}
+}
+
+#[test]
+fn a_point_that_was_reached_never_becomes_an_error() {
+    let (timeline, other) = (Timeline::new("t", 0), Timeline::new("other", 0));
+    let [reached, missed] = [timeline.point(1), timeline.point(2)];
+    let watch = reached.watch(Arc::new(Nothing));
+    timeline.signal(1).unwrap();
+    timeline.fail(failure("late")).unwrap();
+    assert!(reached.is_reached());
+    assert_eq!((reached.status(), watch.look()), (PointStatus::Reached, PointStatus::Reached));
+    assert_eq!(reached.wait(Deadline::NEVER), Ok(()));
+    assert_eq!(wait_all(&[reached.clone(), other.point(0)], Deadline::NEVER), Ok(()));
+    // In any order, beside a point that failed.
+    assert_eq!(wait_any(&[missed.clone(), reached.clone()], Deadline::NEVER), Ok(1));
+    let both = [reached, missed, other.point(1)];
+    assert_eq!(wait_all(&both, Deadline::NEVER), Err(failure("late")));
+    assert_eq!(wait_any(&both[1..], Deadline::NEVER), Err(failure("late")));
 }
 
 #[test]

@@ -28,7 +28,10 @@ pub fn wait_all(points: &[Point], deadline: Deadline) -> Result<(), DeviceError>
             let mut latest: Vec<Point> = points.to_vec();
             latest.sort_by_key(|point| (point.timeline().id(), Reverse(point.value())));
             latest.dedup_by_key(|point| point.timeline().id());
-            wait_until(&latest, deadline, |statuses| statuses.all_reached.then_some(()))
+            wait_until(&latest, deadline, |statuses| match statuses {
+                Statuses { failure: Some(cause), .. } => Some(Err(cause)),
+                Statuses { all_reached, .. } => all_reached.then_some(Ok(())),
+            })
         }
     }
 }
@@ -36,12 +39,16 @@ pub fn wait_all(points: &[Point], deadline: Deadline) -> Result<(), DeviceError>
 /// Waits until any point is reached, and returns the index of the first of those that are.
 ///
 /// # Errors
-/// The failure of any of the timelines; the deadline; an empty list, for which no wait could end.
+/// The failure of any of the timelines while no point is reached; the deadline; an empty list, for
+/// which no wait could end.
 pub fn wait_any(points: &[Point], deadline: Deadline) -> Result<usize, DeviceError> {
     match points {
         [] => Err(DeviceError::NothingToWaitFor),
         [point] => point.wait(deadline).map(|()| 0),
-        _ => wait_until(points, deadline, |statuses| statuses.first_reached),
+        _ => wait_until(points, deadline, |statuses| match statuses {
+            Statuses { first_reached: Some(first), .. } => Some(Ok(first)),
+            Statuses { failure, .. } => failure.map(Err),
+        }),
     }
 }
 
@@ -49,16 +56,17 @@ pub fn wait_any(points: &[Point], deadline: Deadline) -> Result<usize, DeviceErr
 struct Statuses {
     all_reached: bool,
     first_reached: Option<usize>,
+    failure: Option<DeviceError>,
 }
 
 fn wait_until<T>(
     points: &[Point],
     deadline: Deadline,
-    done: impl Fn(&Statuses) -> Option<T>,
+    done: impl Fn(Statuses) -> Option<Result<T, DeviceError>>,
 ) -> Result<T, DeviceError> {
     for _ in 0..spins() {
-        if let Some(result) = done(&look(points, Point::status)?) {
-            return Ok(result);
+        if let Some(result) = done(look(points, Point::status)) {
+            return result;
         }
         spin_loop();
     }
@@ -67,9 +75,9 @@ fn wait_until<T>(
     loop {
         // As for a single wait: read the word that we sleep on, then arm, then sleep.
         let seen = registered.watcher.0.load();
-        let statuses = look(points, |point| point.timeline().arm(point.value()))?;
-        if let Some(result) = done(&statuses) {
-            return Ok(result);
+        let statuses = look(points, |point| point.timeline().arm(point.value()));
+        if let Some(result) = done(statuses) {
+            return result;
         }
         if deadline.has_passed() {
             let pending = points.iter().find(|point| !point.is_reached()).unwrap_or(&points[0]);
@@ -79,18 +87,21 @@ fn wait_until<T>(
     }
 }
 
-fn look(points: &[Point], status: impl Fn(&Point) -> PointStatus) -> Result<Statuses, DeviceError> {
-    let mut statuses = Statuses { all_reached: true, first_reached: None };
+fn look(points: &[Point], status: impl Fn(&Point) -> PointStatus) -> Statuses {
+    let mut statuses = Statuses { all_reached: true, first_reached: None, failure: None };
     for (index, point) in points.iter().enumerate() {
         match status(point) {
-            PointStatus::Failed(cause) => return Err(cause),
+            PointStatus::Failed(cause) => {
+                statuses.all_reached = false;
+                statuses.failure.get_or_insert(cause);
+            }
             PointStatus::Pending => statuses.all_reached = false,
             PointStatus::Reached => {
                 statuses.first_reached.get_or_insert(index);
             }
         }
     }
-    Ok(statuses)
+    statuses
 }
 
 /// A watcher on the lists of its timelines, once on each, taken off again on every way out.

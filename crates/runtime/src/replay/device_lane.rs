@@ -250,7 +250,7 @@ impl DeviceLanes {
         for lane in &self.lanes {
             // SAFETY: the caller's promise.
             let points = unsafe { bridge.points(lane.number) };
-            let Some(at) = points.iter().position(|point| !point.has_completed()) else { continue };
+            let Some(at) = points.iter().position(|point| !point.is_reached()) else { continue };
             let Some(error) = points[at].timeline().failure() else { continue };
             let first = self.plan.lanes()[lane.number].first.0;
             let inherited = matches!(error, DeviceError::Inherited { .. });
