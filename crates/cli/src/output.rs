@@ -1,10 +1,13 @@
 //! Outputs: standard output, and files that appear whole or not at all.
 
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 
+use syncline_files::write_file;
+
+use crate::input::is_standard;
 use crate::outcome::{Failure, Outcome};
 
 /// Runs `print` on standard output, and makes sure that everything has arrived.
@@ -17,19 +20,19 @@ pub(crate) fn to_standard_output(
     Ok(outcome)
 }
 
-/// Writes `path` beside itself first, so that what was there stays until the new one is complete.
+/// Writes the output at `path` as [`syncline_files::Output`] does; `-` is standard output.
 pub(crate) fn to_file(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<(), Failure> {
-    let mut beside = OsString::from(path);
-    beside.push(format!(".part-{}", std::process::id()));
-    let written = write_and_sync(beside.as_ref(), write).and_then(|()| fs::rename(&beside, path));
-    written.map_err(|source| {
-        // The reason is the first failure; what is left over is at worst an odd file.
-        let _ = fs::remove_file(&beside);
-        Failure::Write { file: path.display().to_string(), source }
-    })
+    if is_standard(path) {
+        let standard = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        let mut out = BufWriter::with_capacity(64 << 10, standard);
+        write(&mut out)?;
+        return Ok(out.flush()?);
+    }
+    write_file(path, write)
+        .map_err(|source| Failure::Write { file: path.display().to_string(), source })
 }
 
 /// Refuses a file whose folder is not there: before a run, not after it.
@@ -45,14 +48,4 @@ pub(crate) fn expect_folder(path: &Path) -> Result<(), Failure> {
 
 fn refused(path: &Path, source: io::Error) -> Result<(), Failure> {
     Err(Failure::Write { file: path.display().to_string(), source })
-}
-
-fn write_and_sync(
-    path: &Path,
-    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-) -> io::Result<()> {
-    let mut out = BufWriter::new(File::create(path)?);
-    write(&mut out)?;
-    out.flush()?;
-    out.get_ref().sync_all()
 }

@@ -1,6 +1,6 @@
 //! Arrays in files: numpy's `.npy`, written and read, and single tensors of safetensors files, read.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 
 use half::{bf16, f16};
@@ -41,7 +41,7 @@ fn descriptor(dtype: Dtype) -> &'static str {
 }
 
 /// Writes `array` so that `numpy.load` reads it.
-pub fn write(path: &Path, array: &Array) -> Result<(), String> {
+pub fn write(out: &mut impl Write, array: &Array) -> io::Result<()> {
     let mut shape: String = array.shape.iter().map(|size| format!("{size}, ")).collect();
     if shape.len() > 2 && array.shape.len() > 1 {
         shape.truncate(shape.len() - 2);
@@ -55,10 +55,10 @@ pub fn write(path: &Path, array: &Array) -> Result<(), String> {
     let unpadded = MAGIC.len() + 2 + header.len() + 1;
     header.push_str(&" ".repeat(unpadded.next_multiple_of(64) - unpadded));
     header.push('\n');
-    let length = u16::try_from(header.len()).map_err(|_| "too many dimensions".to_owned())?;
-    let mut file = std::fs::File::create(path).map_err(|error| error.to_string())?;
+    let too_many = || io::Error::new(io::ErrorKind::InvalidInput, "too many dimensions");
+    let length = u16::try_from(header.len()).map_err(|_| too_many())?;
     let parts = [MAGIC, &length.to_le_bytes(), header.as_bytes(), &array.bytes];
-    parts.iter().try_for_each(|part| file.write_all(part)).map_err(|error| error.to_string())
+    parts.iter().try_for_each(|part| out.write_all(part))
 }
 
 /// Reads an array that numpy wrote, in C order and little-endian.

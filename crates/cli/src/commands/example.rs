@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use syncline_program::{EXAMPLES, example};
 
-use crate::input::is_standard;
 use crate::outcome::{Failure, Outcome};
-use crate::output::{to_file, to_standard_output};
+use crate::output::to_file;
 
 /// What `example` is told.
 #[derive(Args)]
@@ -27,10 +26,8 @@ impl ExampleArgs {
     pub(crate) fn run(self) -> Result<Outcome, Failure> {
         let trace =
             example(&self.name, &self.set).map_err(|error| Failure::Usage(error.to_string()))?;
-        match self.output.filter(|path| !is_standard(path)) {
-            Some(path) => to_file(&path, |out| trace.write_json(out)).map(|()| Outcome::Success),
-            None => to_standard_output(|out| trace.write_json(out).map(|()| Outcome::Success)),
-        }
+        let path = self.output.unwrap_or_else(|| "-".into());
+        to_file(&path, |out| trace.write_json(out)).map(|()| Outcome::Success)
     }
 }
 

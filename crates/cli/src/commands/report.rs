@@ -8,7 +8,7 @@ use syncline_report::{ReportError, Run, render};
 
 use crate::input::{LoadedTrace, is_standard};
 use crate::outcome::{Failure, Outcome};
-use crate::output::{to_file, to_standard_output};
+use crate::output::to_file;
 
 /// What `report` is told.
 #[derive(Args)]
@@ -33,12 +33,6 @@ pub(crate) fn run(args: &ReportArgs) -> Result<Outcome, Failure> {
     }
     let files = args.traces.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
     let page = render(&runs).map_err(in_file(&files.join(", ")))?;
-    if is_standard(&args.output) {
-        return to_standard_output(|out| {
-            out.write_all(page.as_bytes())?;
-            Ok(Outcome::Success)
-        });
-    }
     to_file(&args.output, |out| out.write_all(page.as_bytes()))?;
     Ok(Outcome::Success)
 }

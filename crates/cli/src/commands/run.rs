@@ -87,7 +87,13 @@ impl RunArgs {
         }
         let files = [&self.capture, &self.trace_file, &self.report];
         let outputs = self.output.iter().map(|(_, file)| file);
-        files.into_iter().flatten().chain(outputs).try_for_each(|file| expect_folder(file))?;
+        let files: Vec<&PathBuf> = files.into_iter().flatten().chain(outputs).collect();
+        files.iter().try_for_each(|file| expect_folder(file))?;
+        let to_standard = files.iter().filter(|file| is_standard(file)).count();
+        if to_standard > 1 {
+            let text = "only one of the outputs can be `-`, standard output";
+            return Err(Failure::Usage(text.to_owned()));
+        }
         let run = match &self.simulate {
             Some(machine) => simulate(&program, machine)?,
             None => self.execute(&program).map_err(|error| failed(&error))?,
@@ -110,13 +116,18 @@ impl RunArgs {
             Some(list) if !list.is_empty() => Outcome::Found,
             _ => Outcome::Success,
         };
-        let said = to_standard_output(|out| {
+        let print = |out: &mut dyn Write| {
             match self.json {
                 true => writeln!(out, "{:#}", facts.to_json())?,
                 false => facts.print(out)?,
             }
             Ok(outcome)
-        });
+        };
+        // An output on standard output stays free of the summary.
+        let said = match to_standard {
+            0 => to_standard_output(print),
+            _ => print(&mut std::io::stderr().lock()).map_err(Failure::from),
+        };
         // The process ends here: giving back a million tasks one by one would take a second, for nobody.
         std::mem::forget((program, run, analysis));
         said
@@ -207,8 +218,7 @@ impl RunArgs {
             let dtype = dtype_of(program, index);
             let shape = shape_of(program, index, dtype);
             let array = npy::Array { dtype, shape, bytes };
-            npy::write(path, &array)
-                .map_err(|message| Failure::Usage(format!("{}: {message}", path.display())))?;
+            to_file(path, |out| npy::write(out, &array))?;
         }
         match &self.capture {
             Some(path) => {

@@ -12,6 +12,7 @@
 //! - `report`: the page's file, and what is refused
 //! - `reshard_refit`: a made-up model between processes and between threads
 //! - `bench`: rows for tools
+//! - `outputs`: links, modes, devices, pipes and full disks under every command that writes
 //! - `bad_input`: one clear line and exit status 2
 //!
 //! A new command gets a module of its own.
@@ -21,6 +22,7 @@ mod bench;
 mod deps_check;
 mod deps_convert;
 mod deps_graph;
+mod outputs;
 mod programs;
 mod report;
 mod reshard_mpi;

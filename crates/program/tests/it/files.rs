@@ -16,6 +16,10 @@ impl Folder {
     }
 }
 
+fn write(path: &std::path::Path, array: &npy::Array) {
+    npy::write(&mut std::fs::File::create(path).unwrap(), array).unwrap();
+}
+
 impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
@@ -34,7 +38,7 @@ fn arrays_survive_their_file() {
                 shape: shape.clone(),
                 bytes: (0..bytes).map(|n| n as u8).collect(),
             };
-            npy::write(&path, &array).unwrap();
+            write(&path, &array);
             assert_eq!(npy::read(&path).unwrap(), array);
         }
     }
@@ -45,7 +49,7 @@ fn buffers_begin_with_what_their_files_hold() {
     let folder = Folder::new("init");
     let array =
         npy::Array { dtype: Dtype::F32, shape: vec![2], bytes: vec![1, 2, 3, 4, 5, 6, 7, 8] };
-    npy::write(&folder.0.join("a.npy"), &array).unwrap();
+    write(&folder.0.join("a.npy"), &array);
     let header = br#"{"w": {"dtype": "U8", "shape": [3], "data_offsets": [1, 4]}}"#;
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
     file.extend(header);

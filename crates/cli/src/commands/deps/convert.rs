@@ -5,11 +5,10 @@ use std::path::Path;
 use super::ConvertArgs;
 use crate::input::{LoadedTrace, is_standard};
 use crate::outcome::{Failure, Outcome};
-use crate::output::{to_file, to_standard_output};
+use crate::output::to_file;
 
 /// What to write, decided before anything is read.
 enum Target<'a> {
-    StandardOutput,
     Json(&'a Path),
     Capture(&'a Path),
 }
@@ -18,9 +17,6 @@ pub(super) fn run(args: &ConvertArgs) -> Result<Outcome, Failure> {
     let target = resolve(&args.output)?;
     let trace = LoadedTrace::read(&args.trace)?.trace;
     match target {
-        Target::StandardOutput => {
-            return to_standard_output(|out| trace.write_json(out).map(|()| Outcome::Success));
-        }
         Target::Json(path) => to_file(path, |out| trace.write_json(out))?,
         Target::Capture(path) => to_file(path, |out| trace.write_capture(out).map(drop))?,
     }
@@ -29,7 +25,7 @@ pub(super) fn run(args: &ConvertArgs) -> Result<Outcome, Failure> {
 
 fn resolve(output: &Path) -> Result<Target<'_>, Failure> {
     if is_standard(output) {
-        return Ok(Target::StandardOutput);
+        return Ok(Target::Json(output));
     }
     match output.extension().and_then(|ending| ending.to_str()) {
         Some("json") => Ok(Target::Json(output)),
