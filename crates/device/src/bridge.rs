@@ -14,11 +14,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use crate::sync::WaitWord;
-use crate::{Deadline, DeviceError, DeviceSpec, Point, PointStatus, Timeline, Wake, Watch};
+use crate::{
+    Deadline, DeviceError, DeviceSpec, Point, PointStatus, Timeline, Wake, Watch, drop_guarded,
+    guarded,
+};
 
 /// What a bridge wakes: a lane, which looks for itself what there is to do.
 pub trait Woken: Send + Sync {
-    /// Something may have changed. Called on the bridge's thread; must neither wait nor panic.
+    /// Something may have changed. Called on the bridge's thread; must not wait. A panic ends there.
     fn wake(self: Arc<Self>);
 }
 
@@ -221,9 +224,10 @@ impl Shared {
                 }
                 pending
             });
-            drop(forgotten);
+            drop_guarded(forgotten);
             if !due.is_empty() {
-                due.drain(..).for_each(Woken::wake);
+                // The panic hook has reported a panic; other lanes go on.
+                due.drain(..).for_each(|target| _ = guarded(|| target.wake()));
                 continue;
             }
             let mut inbox = self.lock();

@@ -10,7 +10,8 @@ mod uses;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{ThreadId, current};
 
 use syncline_deps::{Access, BufferId, Dtype, View};
 
@@ -40,8 +41,9 @@ struct Inner {
     bytes: u64,
     allocator: Arc<dyn Allocator>,
     memory: OnceLock<Box<dyn Memory>>,
-    /// Serialises the first allocation only.
-    allocating: Mutex<()>,
+    /// The thread that is in the allocator, which runs under no lock.
+    allocating: Mutex<Option<ThreadId>>,
+    allocated: Condvar,
     uses: Uses,
     hazards: Mutex<Hazards>,
 }
@@ -55,7 +57,8 @@ impl Buffer {
             bytes,
             allocator,
             memory: OnceLock::new(),
-            allocating: Mutex::new(()),
+            allocating: Mutex::new(None),
+            allocated: Condvar::new(),
             uses: Uses::default(),
             hazards: Mutex::default(),
         }))
@@ -86,12 +89,12 @@ impl Buffer {
         if let Some(memory) = self.0.memory.get() {
             return Ok(&**memory);
         }
-        let _only_one = self.0.allocating.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.0.begin_allocating()?;
         if self.0.memory.get().is_none() {
             let memory = self.0.allocator.allocate(self.bytes())?;
             let _ = self.0.memory.set(memory);
         }
-        Ok(&**self.0.memory.get().expect("set above, under the lock"))
+        Ok(&**self.0.memory.get().expect("set above, by one thread at a time"))
     }
 
     /// All its bytes.
@@ -146,6 +149,37 @@ impl Buffer {
     /// Where the host reaches the memory, which must have been taken.
     pub(crate) fn host_pointer(&self) -> Option<NonNull<u8>> {
         self.0.memory.get()?.host_pointer()
+    }
+}
+
+impl Inner {
+    /// Waits until no other thread is in the allocator on behalf of this buffer.
+    ///
+    /// # Errors
+    /// Where this thread is: the allocator uses the buffer that it allocates for.
+    fn begin_allocating(&self) -> Result<AllocatorTurn<'_>, DeviceError> {
+        let mut turn = self.allocating.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(thread) = *turn {
+            if thread == current().id() {
+                return Err(DeviceError::Unsupported {
+                    device: self.allocator.device(),
+                    what: "an allocator that uses the buffer which it allocates for".into(),
+                });
+            }
+            turn = self.allocated.wait(turn).unwrap_or_else(PoisonError::into_inner);
+        }
+        *turn = Some(current().id());
+        Ok(AllocatorTurn(self))
+    }
+}
+
+/// The right to call the allocator, given back also if it panics.
+struct AllocatorTurn<'a>(&'a Inner);
+
+impl Drop for AllocatorTurn<'_> {
+    fn drop(&mut self) {
+        *self.0.allocating.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.0.allocated.notify_all();
     }
 }
 

@@ -1,11 +1,10 @@
 //! Asking for work to stop: one token for streams, plans, devices and refits.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::Wake;
+use crate::{Wake, drop_guarded, guarded};
 
 /// A request to stop, shared between the code that asks and the work that should stop.
 ///
@@ -98,7 +97,9 @@ impl Wake for State {
 /// Calls a waker that still exists. A waker that panics does not keep others from being called.
 fn call(waker: &Weak<dyn Wake>) {
     if let Some(waker) = waker.upgrade() {
-        let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+        // The panic hook has reported a panic.
+        let _ = guarded(|| waker.wake());
+        drop_guarded(waker);
     }
 }
 

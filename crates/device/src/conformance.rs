@@ -24,7 +24,6 @@ mod report;
 mod stress;
 mod timeline;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -120,21 +119,17 @@ impl Suite {
 
     fn run_case(&self, device: &Arc<dyn Device>, name: String, case: &Case) -> CaseReport {
         let began = Instant::now();
-        let result = catch_unwind(AssertUnwindSafe(|| {
+        let result = crate::guarded(|| {
             let bench = Bench::new(device, &self.kernels, self.thorough)?;
             let result = (case.check)(&bench);
             bench.finish()?;
             result
-        }));
+        });
         let outcome = match result {
             Ok(Ok(())) => Outcome::Passed,
             Ok(Err(Fault::Skip(reason))) => Outcome::Skipped(reason),
             Ok(Err(Fault::Fail(why))) => Outcome::Failed(why),
-            Err(panic) => {
-                let text = panic.downcast_ref::<String>().map(String::as_str);
-                let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-                Outcome::Failed(format!("panicked: {}", text.unwrap_or("(no message)")))
-            }
+            Err(text) => Outcome::Failed(format!("panicked: {text}")),
         };
         CaseReport { name, outcome, took: began.elapsed() }
     }

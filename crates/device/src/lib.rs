@@ -37,6 +37,7 @@ pub mod driver;
 mod element;
 mod error;
 pub mod fill;
+mod guarded;
 mod kernel;
 mod lane;
 mod memory;
@@ -57,6 +58,7 @@ pub use cancel::CancelToken;
 pub use device::{Capabilities, Device, DeviceInfo};
 pub use element::Element;
 pub use error::DeviceError;
+pub use guarded::{drop_guarded, guarded};
 pub use kernel::{
     CpuFunction, GROUPS_ALONG_X, Grid, Kernel, KernelArgs, KernelBuilder, KernelOutcome,
     KernelSource, LateArgs, RawArg, Scalar, ScalarType, Strided, StridedMut, WORDS_PER_ARGUMENT,

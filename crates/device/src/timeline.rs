@@ -18,10 +18,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use wait::{wait_all, wait_any};
+use watch::Watchers;
 pub use watch::{Wake, Watch};
 
 use crate::sync::{AtomicU64, Mutex, Ordering, WaitWord, lock, spin_loop, spins};
-use crate::{Deadline, DeviceError, Point, PointStatus};
+use crate::{Deadline, DeviceError, Point, PointStatus, drop_guarded, guarded};
 
 /// Identity of a timeline. Ids are never used again within one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -57,8 +58,8 @@ struct Core {
     /// What single waiters sleep on; bumped when a signal finds `ARMED`.
     parked: WaitWord,
     failure: Mutex<Option<DeviceError>>,
-    /// Those who wait for several timelines at once.
-    watchers: Mutex<Vec<Arc<dyn Wake>>>,
+    /// Called when a signal finds `ARMED`. Copied when it is changed while calls are under way.
+    watchers: Mutex<Watchers>,
     id: TimelineId,
     label: Arc<str>,
     owned: bool,
@@ -104,7 +105,7 @@ impl Timeline {
             word: Apart(AtomicU64::new(initial.min(Self::MAX_VALUE) << FLAG_BITS)),
             parked: WaitWord::new(),
             failure: Mutex::new(None),
-            watchers: Mutex::new(Vec::new()),
+            watchers: Mutex::default(),
             id: next_id(),
             label: label.into(),
             owned,
@@ -293,13 +294,19 @@ impl Timeline {
         }
     }
 
-    /// Wakes everybody to look again; who still has to wait arms the timeline anew.
+    /// Wakes all waiters to check again. A waiter that still has to wait arms the timeline anew.
+    ///
+    /// Watchers are called under no lock, and each of them whatever another one does: a waker is user
+    /// code. The panic hook has reported a panic.
     #[cold]
     fn wake(&self) {
         self.0.parked.bump_and_wake();
-        for watcher in lock(&self.0.watchers).iter() {
-            watcher.wake();
+        let watchers = self.watchers().clone();
+        for watcher in watchers.iter() {
+            let _ = guarded(|| watcher.wake());
         }
+        // A watch that was dropped meanwhile leaves its waker to this thread.
+        drop_guarded(watchers);
     }
 
     fn cause(&self) -> DeviceError {

@@ -3,16 +3,14 @@
 //! Each lane that needs it has one thread for it, started at the first such step, so that a function that takes long
 //! holds up its own lane alone.
 
-use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use syncline_device::{DeviceError, DeviceSpec};
+use syncline_device::{DeviceError, DeviceSpec, guarded};
 
 use crate::gpu::lock;
 use crate::lane::Batch;
@@ -103,24 +101,16 @@ fn run(mut batch: Box<Batch>) {
         Some(Step::Call(number, function)) => {
             let (name, began) = (function.name().clone(), Instant::now());
             // What a failed call leaves half done is the user's.
-            let result = catch_unwind(AssertUnwindSafe(|| function.call()))
-                .unwrap_or_else(|panic| Err(panicked(&name, batch.task(), panic)));
+            let result = guarded(|| function.call()).unwrap_or_else(|message| {
+                let task = batch.task().cloned();
+                Err(DeviceError::KernelPanicked { kernel: name, task, message })
+            });
             batch.note_time(number, began);
             result
         }
         Some(Step::Device(_)) | None => unreachable!("sent for a step of the host"),
     };
     batch.host_done(result);
-}
-
-#[cold]
-fn panicked(name: &Arc<str>, task: Option<&Arc<str>>, panic: Box<dyn Any + Send>) -> DeviceError {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    let message = text.unwrap_or("(no message)").into();
-    // What is thrown may panic again when dropped.
-    std::mem::forget(panic);
-    DeviceError::KernelPanicked { kernel: name.clone(), task: task.cloned(), message }
 }
 
 impl fmt::Debug for HostThread {

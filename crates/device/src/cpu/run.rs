@@ -1,14 +1,12 @@
 //! What a CPU lane's worker does with its batches.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::queue::{Burst, Item, Job, PAUSES, Queue, Taken, pause};
 use crate::copy::CopyPlan;
 use crate::{
     BufferView, Command, Copy, Deadline, DeviceError, Dispatch, Fill, HostFunction, Kernel,
-    KernelArgs, Point, RawArg, TimelineOwner, Work, wait_any,
+    KernelArgs, Point, RawArg, TimelineOwner, Work, drop_guarded, guarded, wait_any,
 };
 
 /// Runs batches until the lane closes.
@@ -19,7 +17,14 @@ pub(super) fn work(queue: &Queue) {
     while let Taken::Items(owner) = queue.take(&mut items, &mut seen) {
         let mut left = items.drain(..);
         while let Some(item) = left.next() {
-            if let Err(Failed { cause, behind }) = run(queue, item, &owner, &mut scratch) {
+            // User code is guarded where it is called. This guard is for what is overlooked: a lane
+            // whose thread has ended without a word would leave everyone waiting.
+            let ran =
+                guarded(|| run(queue, item, &owner, &mut scratch)).unwrap_or_else(|message| {
+                    let name = &queue.info.name;
+                    Err(fail(queue, &owner, panicked(name, None, message)))
+                });
+            if let Err(Failed { cause, behind }) = ran {
                 // A lane that closes hands everything back below; one that fails does so here, and goes on.
                 discard(queue, &cause, left.by_ref());
                 discard(queue, &cause, behind.into_iter());
@@ -59,7 +64,7 @@ fn run(
         Job::Batch(work) => run_batch(queue, *work, item.value, owner, scratch),
         Job::Burst(burst) => {
             let result = run_burst(queue, &burst, owner);
-            drop_quietly(burst);
+            drop_guarded(burst);
             result.map_err(|cause| fail(queue, owner, cause))
         }
     }
@@ -95,9 +100,9 @@ fn run_bare(queue: &Queue, kernel: &Kernel) -> Result<(), DeviceError> {
     let function = kernel.cpu_function().expect("checked when it was submitted");
     // SAFETY: there are no arguments.
     let mut args = unsafe { KernelArgs::from_raw(&[], &[]) };
-    match catch(|| function(&mut args)) {
+    match guarded(|| function(&mut args)) {
         Ok(result) => result.map_err(|message| failed(kernel, None, message)),
-        Err(panic) => Err(panicked(kernel.name(), None, panic)),
+        Err(message) => Err(panicked(kernel.name(), None, message)),
     }
 }
 
@@ -127,7 +132,7 @@ fn run_batch(
         result = run_command(queue, command, result, task.as_ref(), scratch);
     }
     if result.is_ok() {
-        leases.clear();
+        drop_guarded(std::mem::take(&mut leases));
     }
     for point in &signals {
         if result.is_ok() {
@@ -136,7 +141,7 @@ fn run_batch(
     }
     result.map(|()| signal(owner, value)).map_err(|cause| {
         let failed = fail(queue, owner, cause);
-        drop(leases);
+        drop_guarded(leases);
         fail_signals(&signals, &failed.cause);
         failed
     })
@@ -146,12 +151,12 @@ fn run_batch(
 fn discard(queue: &Queue, cause: &DeviceError, items: impl Iterator<Item = Item>) {
     for item in items {
         let Job::Batch(work) = item.job else {
-            drop_quietly(item);
+            drop_guarded(item);
             continue;
         };
         let Work { commands, signals, task, leases, .. } = *work;
-        drop_quietly(commands);
-        drop(leases);
+        drop_guarded(commands);
+        drop_guarded(leases);
         fail_signals(&signals, &cause.inherited(&queue.info.name, task.as_ref()));
     }
 }
@@ -186,13 +191,13 @@ fn run_command(
 ) -> Result<(), DeviceError> {
     let result = before.and_then(|()| refuse_if_closing(queue));
     if result.is_err() {
-        drop_quietly(command);
+        drop_guarded(command);
         return result;
     }
     if let Command::Host(function) = command {
         let name = function.name().clone();
-        return catch(|| HostFunction::call(function))
-            .unwrap_or_else(|panic| Err(panicked(&name, task, panic)));
+        return guarded(|| HostFunction::call(function))
+            .unwrap_or_else(|message| Err(panicked(&name, task, message)));
     }
     let result = match &command {
         Command::Recording(recording) => {
@@ -203,7 +208,7 @@ fn run_command(
         }
         command => run_borrowed(command, task, scratch),
     };
-    drop_quietly(command);
+    drop_guarded(command);
     result
 }
 
@@ -213,27 +218,17 @@ fn run_borrowed(
     task: Option<&Arc<str>>,
     scratch: &mut Vec<RawArg>,
 ) -> Result<(), DeviceError> {
-    let ran = catch(|| match command {
+    // What a failed call leaves half done is memory of buffers, which stays marked as failed.
+    let ran = guarded(|| match command {
         Command::Copy(copy) => run_copy(copy),
         Command::Fill(fill) => run_fill(fill),
         Command::Dispatch(dispatch) => run_dispatch(dispatch, task, scratch),
         Command::Host(_) | Command::Recording(_) => unreachable!("they are never recorded"),
     });
-    ran.unwrap_or_else(|panic| match command {
-        Command::Dispatch(dispatch) => Err(panicked(dispatch.kernel.name(), task, panic)),
-        _ => Err(panicked(&"copy or fill".into(), task, panic)),
+    ran.unwrap_or_else(|message| match command {
+        Command::Dispatch(dispatch) => Err(panicked(dispatch.kernel.name(), task, message)),
+        _ => Err(panicked(&"copy or fill".into(), task, message)),
     })
-}
-
-fn catch<T>(call: impl FnOnce() -> T) -> std::thread::Result<T> {
-    // What a failed call leaves half done is memory of buffers, which stays marked as failed.
-    catch_unwind(AssertUnwindSafe(call))
-}
-
-/// What a closure captured may panic when it is dropped: that must not end the worker. Nor must what it throws, which
-/// may panic when it is dropped in its turn.
-fn drop_quietly<T>(value: T) {
-    catch(|| drop(value)).unwrap_or_else(std::mem::forget);
 }
 
 fn run_copy(copy: &Copy) -> Result<(), DeviceError> {
@@ -290,11 +285,6 @@ fn base(target: &BufferView) -> *mut u8 {
 }
 
 #[cold]
-fn panicked(name: &Arc<str>, task: Option<&Arc<str>>, panic: Box<dyn Any + Send>) -> DeviceError {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    let message = text.unwrap_or("(no message)").into();
-    // What is thrown may panic again when dropped.
-    std::mem::forget(panic);
+fn panicked(name: &Arc<str>, task: Option<&Arc<str>>, message: Arc<str>) -> DeviceError {
     DeviceError::KernelPanicked { kernel: name.clone(), task: task.cloned(), message }
 }

@@ -623,7 +623,7 @@ struct Dropped<D: Driver>(Mutex<Vec<Step<D>>>);
 impl<D: Driver> Woken for Dropped<D> {
     fn wake(self: Arc<Self>) {
         let steps = mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        steps.into_iter().for_each(call::drop_quietly);
+        steps.into_iter().for_each(crate::drop_guarded);
     }
 }
 

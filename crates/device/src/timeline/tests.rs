@@ -159,3 +159,46 @@ fn every_waiter_wakes_when_values_are_jumped_over() {
         waiters.into_iter().for_each(|waiter| waiter.join().unwrap().unwrap());
     });
 }
+
+/// Calls a function when it is woken.
+struct Calls<F>(F);
+
+impl<F: Fn() + Send + Sync> Wake for Calls<F> {
+    fn wake(&self) {
+        (self.0)();
+    }
+}
+
+/// Panics again when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            std::panic::panic_any(Bomb);
+        }
+    }
+}
+
+#[test]
+fn every_waker_is_called_though_others_panic_or_call_back() {
+    let (timeline, other) = (Timeline::new("t", 0), Timeline::new("other", 0));
+    let woken = Arc::new(AtomicU64::new(0));
+    let (again, answers, count) = (timeline.clone(), other.clone(), woken.clone());
+    let watches = [
+        timeline.point(1).watch(Arc::new(Calls(|| std::panic::panic_any(Bomb)))),
+        // Watches the very timeline whose signal it is called by, and signals another one.
+        timeline.point(1).watch(Arc::new(Calls(move || {
+            drop(again.point(2).watch(Arc::new(Calls(|| ()))));
+            let _ = answers.signal(1);
+        }))),
+        timeline.point(1).watch(Arc::new(Calls(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        }))),
+    ];
+    assert!(watches.iter().all(|watch| watch.look() == PointStatus::Pending));
+    timeline.signal(1).unwrap();
+    assert_eq!((other.value(), woken.load(Ordering::Relaxed)), (1, 1));
+    timeline.signal(2).unwrap();
+    assert_eq!(woken.load(Ordering::Relaxed), 1, "nobody looked again");
+}

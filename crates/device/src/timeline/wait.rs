@@ -117,7 +117,7 @@ impl<'a> Registered<'a> {
         timelines.sort_by_key(|timeline| timeline.id());
         timelines.dedup_by_key(|timeline| timeline.id());
         for timeline in &timelines {
-            timeline.watchers().push(watcher.clone());
+            timeline.add(watcher.clone());
         }
         Self { watcher, timelines }
     }

@@ -7,10 +7,12 @@ use super::Timeline;
 use crate::sync::{MutexGuard, lock};
 use crate::{Point, PointStatus};
 
-/// Somebody to be told when a timeline changes.
+/// Code to call when a timeline changes or a token is cancelled.
 pub trait Wake: Send + Sync {
-    /// Called by whoever signals or fails a timeline, on their thread and under a lock of the timeline: it returns at
-    /// once, and leaves timelines alone.
+    /// Called by the thread that signals or fails a timeline, or cancels a token. It should return soon,
+    /// since that thread waits for it. A panic ends there; other wakers are called all the same.
+    ///
+    /// A call that is under way when a [`Watch`] is dropped may end after that.
     fn wake(&self);
 }
 
@@ -57,7 +59,7 @@ impl Point {
     /// ```
     pub fn watch(&self, waker: Arc<dyn Wake>) -> Watch {
         let entry = Arc::new(Entry(waker));
-        self.timeline().watchers().push(entry.clone());
+        self.timeline().add(entry.clone());
         Watch { point: self.clone(), entry }
     }
 
@@ -92,14 +94,23 @@ impl fmt::Debug for Watch {
     }
 }
 
+/// The wakers of a timeline. Calling them holds a reference, so that they are called under no lock.
+pub(super) type Watchers = Arc<Vec<Arc<dyn Wake>>>;
+
 impl Timeline {
-    pub(super) fn watchers(&self) -> MutexGuard<'_, Vec<Arc<dyn Wake>>> {
+    pub(super) fn watchers(&self) -> MutexGuard<'_, Watchers> {
         lock(&self.0.watchers)
     }
 
-    /// Takes `watcher` off the list.
+    /// Puts `watcher` on the list.
+    pub(super) fn add(&self, watcher: Arc<dyn Wake>) {
+        Arc::make_mut(&mut *self.watchers()).push(watcher);
+    }
+
+    /// Takes `watcher` off the list. The caller has a reference to it: nothing is dropped under the lock.
     pub(super) fn forget<W: Wake>(&self, watcher: &W) {
         let gone: *const W = watcher;
-        self.watchers().retain(|other| !std::ptr::addr_eq(Arc::as_ptr(other), gone));
+        let mut watchers = self.watchers();
+        Arc::make_mut(&mut *watchers).retain(|other| !std::ptr::addr_eq(Arc::as_ptr(other), gone));
     }
 }

@@ -1,15 +1,18 @@
-use std::panic::panic_any;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use syncline_deps::{Access, Dtype, View};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::{
-    Batch, Command, Deadline, Device, DeviceError, Kernel, KernelArg, KernelArgs, Pattern, Timeline,
+    Allocator, Batch, Buffer, Command, Deadline, Device, DeviceError, DeviceSpec, Kernel,
+    KernelArg, KernelArgs, Memory, MemoryUse, Pattern, PointStatus, Timeline, Wake, wait_all,
 };
 
-fn device() -> std::sync::Arc<dyn Device> {
+fn device() -> Arc<dyn Device> {
     let options = CpuOptions::new(0).compute_lanes(2).memory_bytes(1 << 30);
     CpuDevice::open(options).unwrap()
 }
@@ -157,4 +160,64 @@ fn more_elements_than_there_is_memory_are_refused() {
     assert_eq!(buffer.view(repeated(1000)).unwrap().to_vec::<u32>().unwrap(), [7; 1000]);
     let error = buffer.view(repeated(1 << 40)).unwrap().to_vec::<u32>().unwrap_err();
     assert!(matches!(error, DeviceError::OutOfMemory { .. }), "{error}");
+}
+
+#[test]
+fn a_waker_that_panics_neither_ends_a_lane_nor_keeps_others_from_being_woken() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(&self) {
+            panic_any(Bomb(true))
+        }
+    }
+    let device = device();
+    let lane = &device.lanes()[0];
+    let gate = Timeline::new("gate", 0);
+    let first = lane.submit(Batch::new().wait(gate.point(1))).unwrap();
+    let last = lane.submit(Batch::new()).unwrap();
+    let watch = first.watch(Arc::new(Panics));
+    assert_eq!(watch.look(), PointStatus::Pending);
+    thread::scope(|threads| {
+        // Waits for two timelines, so that it is a watcher behind the one that panics.
+        let waiter = threads.spawn(|| wait_all(&[first.clone(), gate.point(1)], in_time()));
+        gate.signal(1).unwrap();
+        waiter.join().unwrap().unwrap();
+    });
+    last.wait(in_time()).unwrap();
+    lane.submit(Batch::new()).unwrap().wait(in_time()).unwrap();
+}
+
+#[test]
+fn an_allocator_may_panic_and_may_not_use_the_buffer_that_it_allocates_for() {
+    #[derive(Debug)]
+    struct Strange(Mutex<Option<Buffer>>, AtomicU32, Arc<dyn Allocator>);
+    impl Allocator for Strange {
+        fn device(&self) -> DeviceSpec {
+            DeviceSpec::CPU
+        }
+
+        fn allocate(&self, bytes: u64) -> Result<Box<dyn Memory>, DeviceError> {
+            let own = self.0.lock().unwrap().take();
+            if let Some(own) = own {
+                assert!(matches!(own.read::<u8>(0, 1), Err(DeviceError::Unsupported { .. })));
+                panic!("an allocator that panics");
+            }
+            self.1.fetch_add(1, Ordering::Relaxed);
+            self.2.allocate(bytes)
+        }
+
+        fn memory_use(&self) -> MemoryUse {
+            self.2.memory_use()
+        }
+    }
+    let real = device().allocator().clone();
+    let allocator = Arc::new(Strange(Mutex::default(), AtomicU32::new(0), real));
+    let buffer = Buffer::new(allocator.clone(), 64);
+    *allocator.0.lock().unwrap() = Some(buffer.clone());
+    assert!(catch_unwind(AssertUnwindSafe(|| _ = buffer.allocate())).is_err());
+    thread::scope(|threads| {
+        (0..4).for_each(|_| _ = threads.spawn(|| buffer.write(0, &[1u8; 64]).unwrap()));
+    });
+    assert_eq!(buffer.read::<u8>(0, 2), Ok(vec![1, 1]));
+    assert_eq!(allocator.1.load(Ordering::Relaxed), 1, "once for the buffer");
 }

@@ -148,18 +148,4 @@ impl Cause {
     pub fn is_cancellation(&self) -> bool {
         !matches!(self, Cause::Panicked(_) | Cause::Failed(_))
     }
-
-    /// The text of a panic, where it has one.
-    pub(crate) fn of_panic(payload: Box<dyn std::any::Any + Send>) -> Self {
-        let text = match payload.downcast_ref::<&str>() {
-            Some(text) => (*text).into(),
-            None => match payload.downcast_ref::<String>() {
-                Some(text) => text.as_str().into(),
-                None => "with something other than text".into(),
-            },
-        };
-        // What is thrown may panic again when dropped.
-        std::mem::forget(payload);
-        Cause::Panicked(text)
-    }
 }

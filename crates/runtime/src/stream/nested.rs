@@ -15,7 +15,7 @@ use super::error::Failure;
 use super::exclusion::Exclusion;
 use super::failure::{Failures, Record};
 use super::ready::{Pick, Ready, ReadyQueue};
-use super::run::{Ending, Home, drop_quietly};
+use super::run::{Ending, Home};
 use super::shared::{Shared, lock};
 use super::sleep::Want;
 use super::slot::Slot;
@@ -252,7 +252,7 @@ impl Shared {
         // SAFETY: the threads have ended: this one is the owner.
         let work = unsafe { slot.work_mut() };
         let body = std::mem::replace(&mut work.body, super::body::Body::Empty);
-        drop_quietly(body);
+        syncline_device::drop_guarded(body);
         self.end_nested(nested, number, ending);
     }
 

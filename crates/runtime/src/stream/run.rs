@@ -1,10 +1,9 @@
 //! Running a task, and what follows when it has ended.
 
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use syncline_device::{KernelArgs, LateArgs, RawArg};
+use syncline_device::{KernelArgs, LateArgs, RawArg, drop_guarded, guarded};
 
 use super::body::Body;
 use super::context::TaskContext;
@@ -78,7 +77,7 @@ impl Shared {
         let ending = match self.reason_to_skip(home, slot, work) {
             None => self.run_whole(lane, body, work),
             Some(record) => {
-                drop_quietly(body);
+                drop_guarded(body);
                 Err(record)
             }
         };
@@ -94,12 +93,12 @@ impl Shared {
                 let addresses = Addresses::of(work);
                 // SAFETY: see `run_shared`.
                 let mut args = unsafe { KernelArgs::from_late(&addresses, &[]) };
-                catch_unwind(AssertUnwindSafe(|| body.call(&mut args)))
+                guarded(|| body.call(&mut args))
             }
             Body::Parent(body) => return self.run_parent(lane, body, work),
             Body::Kernel(..) | Body::Blocks(_) | Body::Parts(_) => {
                 let ending = self.run_shared(&body, work, 0, 1);
-                drop_quietly(body);
+                drop_guarded(body);
                 return ending;
             }
         };
@@ -114,7 +113,7 @@ impl Shared {
     ) -> Ending {
         let addresses = Addresses::of(work);
         let mut context = TaskContext::new(self, lane, work, addresses.get());
-        let outcome = catch_unwind(AssertUnwindSafe(|| body(&mut context)));
+        let outcome = guarded(|| body(&mut context));
         // The children first: none may outlive its parent's right to the arguments.
         let children = context.close();
         ending_of(outcome, work)?;
@@ -146,7 +145,7 @@ impl Shared {
         // SAFETY: all other blocks have ended: this thread is the owner.
         let work = unsafe { slot.work_mut() };
         let body = std::mem::replace(&mut work.body, Body::Empty);
-        drop_quietly(body);
+        drop_guarded(body);
         let ending = lock(failures).remove(&pick.slot).map_or(Ok(()), Err);
         self.end(lane, home, pick.slot, ending);
     }
@@ -163,14 +162,14 @@ impl Shared {
                 // SAFETY: see above; blocks take what is written in disjoint parts.
                 let args = unsafe { KernelArgs::from_late(&addresses, &[]) };
                 let mut args = args.with_block(block, blocks);
-                catch_unwind(AssertUnwindSafe(|| body(&mut args)))
+                guarded(|| body(&mut args))
             }
             Body::Kernel(kernel, scalars) => {
                 // SAFETY: as above.
                 let args = unsafe { KernelArgs::from_late(&addresses, scalars) };
                 let mut args = args.with_block(block, blocks);
                 let function = kernel.cpu_function().expect("checked at submission");
-                catch_unwind(AssertUnwindSafe(|| function(&mut args)))
+                guarded(|| function(&mut args))
             }
             Body::Parts(parts) => {
                 let part = &parts[block as usize];
@@ -178,7 +177,7 @@ impl Shared {
                 let raw: &[RawArg] = &addresses.get()[part.first..part.first + part.count];
                 // SAFETY: see above; it was checked that parts do not write what others touch.
                 let mut args = unsafe { KernelArgs::from_raw(raw, &[]) };
-                catch_unwind(AssertUnwindSafe(|| body.call(&mut args)))
+                guarded(|| body.call(&mut args))
             }
             Body::Empty | Body::Once(_) | Body::Parent(_) => Ok(Ok(())),
         };
@@ -288,20 +287,11 @@ impl Shared {
     }
 }
 
-/// What a body holds may panic when it is dropped: that must not end the thread, and neither must what is thrown then,
-/// which may panic in its turn.
-pub(crate) fn drop_quietly(body: Body) {
-    catch_unwind(AssertUnwindSafe(|| drop(body))).unwrap_or_else(std::mem::forget);
-}
-
-fn ending_of(
-    outcome: Result<Result<(), String>, Box<dyn std::any::Any + Send>>,
-    work: &Work,
-) -> Ending {
+fn ending_of(outcome: Result<Result<(), String>, Arc<str>>, work: &Work) -> Ending {
     let cause = match outcome {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(message)) => Cause::Failed(message.into()),
-        Err(panic) => Cause::of_panic(panic),
+        Err(message) => Cause::Panicked(message),
     };
     Err(Record { origin: work.id, failure: failure(work, cause) })
 }
