@@ -79,6 +79,24 @@ impl dyn Device + '_ {
         lanes.iter().find(|lane| lane.info().kind == kind).unwrap_or(&lanes[0])
     }
 
+    /// A lane of its own where the device can open one, called `name`; else one of those that everybody shares, of
+    /// `kind` where there is one, chosen by `number`.
+    pub fn lane_for(
+        &self,
+        kind: LaneKind,
+        name: &str,
+        number: usize,
+    ) -> Result<Arc<dyn Lane>, DeviceError> {
+        if self.info().capabilities.open_lanes {
+            return self.open_lane(kind, name);
+        }
+        let shared: Vec<_> = self.lanes().iter().filter(|lane| lane.info().kind == kind).collect();
+        Ok(Arc::clone(match shared.len() {
+            0 => self.lane(kind),
+            count => shared[number % count],
+        }))
+    }
+
     /// What is in use of its memory.
     pub fn memory_use(&self) -> MemoryUse {
         self.allocator().memory_use()

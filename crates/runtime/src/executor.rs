@@ -6,17 +6,16 @@
 mod context;
 mod error;
 mod machine;
-mod strategy;
+mod topology;
 mod transfer;
 
 pub use context::DeviceContext;
 pub use error::ExecutorError;
 pub use machine::machine_of;
-pub use strategy::SyncStrategy;
+pub use topology::{Path, Topology};
 
 use std::sync::Arc;
 
-use strategy::Strategies;
 use syncline_device::{
     Allocator, Batch, BufferView, Command, Deadline, Device, DeviceSpec, Kernel, KernelArg,
     LaneKind, Point, Scalar, wait_all,
@@ -87,7 +86,7 @@ impl ExecutorOptions {
 #[derive(Debug)]
 pub struct UnifiedExecutor {
     contexts: Vec<DeviceContext>,
-    strategies: Strategies,
+    topology: Topology,
     staging: Arc<dyn Allocator>,
     options: ExecutorOptions,
 }
@@ -115,7 +114,7 @@ impl UnifiedExecutor {
     pub fn with_options(options: ExecutorOptions) -> Self {
         Self {
             contexts: Vec::new(),
-            strategies: Strategies::default(),
+            topology: Topology::default(),
             staging: syncline_device::cpu::host_memory(options.staging_memory_bytes),
             options,
         }
@@ -127,9 +126,8 @@ impl UnifiedExecutor {
         if self.contexts.iter().any(|context| context.spec() == spec) {
             return Err(ExecutorError::DuplicateDevice { device: spec });
         }
-        for other in &self.contexts {
-            self.strategies.probe(&*device, &**other.device());
-        }
+        let others = self.contexts.iter().map(|context| &**context.device());
+        self.topology.add(&*device, others);
         self.contexts.push(DeviceContext::new(device));
         Ok(spec)
     }
@@ -153,17 +151,24 @@ impl UnifiedExecutor {
         &self.contexts
     }
 
-    /// How work on `waiter` is ordered behind work on `signaller`.
-    pub fn sync_strategy(
-        &self,
-        signaller: DeviceSpec,
-        waiter: DeviceSpec,
-    ) -> Result<SyncStrategy, ExecutorError> {
-        self.context(signaller)?;
-        self.context(waiter)?;
-        Ok(match self.strategies.get(signaller, waiter) {
-            SyncStrategy::PeerToPeer if self.options.force_staging => SyncStrategy::HostMediated,
-            strategy => strategy,
+    /// What the devices can do together.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// How transfers from `source` to `target` go: as the topology says, and never directly if
+    /// [`ExecutorOptions::force_staging`] is set.
+    ///
+    /// # Errors
+    /// A device that this executor does not have.
+    pub fn path(&self, source: DeviceSpec, target: DeviceSpec) -> Result<Path, ExecutorError> {
+        self.context(source)?;
+        self.context(target)?;
+        Ok(match self.topology.path(source, target) {
+            Path::Pull | Path::Push if self.options.force_staging => {
+                self.topology.staged(source, target)
+            }
+            path => path,
         })
     }
 
@@ -227,27 +232,28 @@ impl UnifiedExecutor {
     /// Copies the elements of `source` to `target`, which has the same shape, and returns the point at which they are
     /// there.
     ///
-    /// On one device its copy lane does it. Between devices that reach each other's memory it is one copy; otherwise
-    /// pieces go through host memory, and while one is on its way in the next is on its way out.
+    /// On one device its copy lane does it. Between devices it is one copy where that worked when it was tried
+    /// ([`Topology`]); otherwise pieces go through host memory, and while one is on its way in the next is on its way
+    /// out.
+    ///
+    /// # Errors
+    /// Before anything moves: shapes that differ, or [`ExecutorError::NoRoute`].
     pub fn execute_transfer(
         &self,
         source: &BufferView,
         target: &BufferView,
     ) -> Result<Point, ExecutorError> {
         let (from, to) = (source.buffer().device(), target.buffer().device());
-        let (from_lane, to_lane) =
-            (self.context(from)?.lane(LaneKind::Copy), self.context(to)?.lane(LaneKind::Copy));
-        if from != to && self.options.force_staging {
-            return self.execute_staged(source, target);
-        }
-        let copy = || Batch::from(Command::copy(source.clone(), target.clone()));
-        if to_lane.can_access(from) {
-            return Ok(to_lane.submit(copy())?);
-        }
-        if from_lane.can_access(to) {
-            return Ok(from_lane.submit(copy())?);
-        }
-        self.execute_staged(source, target)
+        let copier = match self.path(from, to)? {
+            Path::Local | Path::Pull => to,
+            Path::Push => from,
+            Path::Staged => return self.execute_staged(source, target),
+            Path::Unconnected => {
+                return Err(ExecutorError::NoRoute { source_device: from, target: to });
+            }
+        };
+        let copy = Batch::from(Command::copy(source.clone(), target.clone()));
+        Ok(self.context(copier)?.lane(LaneKind::Copy).submit(copy)?)
     }
 
     fn no_such_device(&self, device: DeviceSpec) -> ExecutorError {

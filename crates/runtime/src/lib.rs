@@ -7,4 +7,6 @@ pub mod executor;
 pub mod replay;
 pub mod stream;
 
-pub use executor::{DeviceContext, ExecutorError, ExecutorOptions, SyncStrategy, UnifiedExecutor};
+pub use executor::{
+    DeviceContext, ExecutorError, ExecutorOptions, Path, Topology, UnifiedExecutor,
+};

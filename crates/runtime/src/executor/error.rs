@@ -25,7 +25,8 @@ pub enum ExecutorError {
         other: DeviceSpec,
     },
     #[error(
-        "there is no way for bytes from {source_device} to {target}: add a CPU device, through whose memory they can go"
+        "no way was found for bytes from {source_device} to {target}: add a CPU device that copies from and to both, \
+         so that they can go through its memory"
     )]
     NoRoute { source_device: DeviceSpec, target: DeviceSpec },
     #[error(transparent)]

@@ -1,35 +1,27 @@
 //! The machine that plans are made for, as its devices really are: which lanes, which routes, how fast.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use syncline_device::{
-    Backend, Batch, Command, Deadline, Device, DeviceError, DeviceSpec, Lane, LaneKind,
-};
+use syncline_device::{Backend, Device, DeviceSpec, LaneKind};
 use syncline_plan::{DeviceIndex, DeviceModel, Link, Machine, Route};
 
-use super::{DeviceContext, ExecutorError, UnifiedExecutor};
-
-/// How long a link is tried for, at the most.
-const PROBE_TIME: Duration = Duration::from_secs(10);
-/// Large enough for the speed to show beside the time that a copy takes to begin.
-const PROBE_BYTES: u64 = 1 << 20;
-const PROBES: usize = 3;
+use super::topology::Speed;
+use super::{DeviceContext, ExecutorError, Path, Topology, UnifiedExecutor};
 
 impl UnifiedExecutor {
     /// This executor's devices as plans see them: see [`machine_of`].
     pub fn machine(&self) -> Result<Machine, ExecutorError> {
         let devices: Vec<Arc<dyn Device>> =
             self.contexts.iter().map(DeviceContext::device).cloned().collect();
-        machine_of(&devices, &[])
+        machine(&devices, &[], &self.topology)
     }
 }
 
-/// The machine that `devices` are, in their order: lanes, memory, the routes that exist between them, and how fast
-/// copies went when they were tried.
+/// The machine that `devices` are, in their order: lanes, memory, the routes that worked when they were tried
+/// ([`Topology::probe`]), and how fast copies over them went.
 ///
-/// Those of `memory_only` run no tasks. Where two devices do not reach each other's memory, bytes go through that of the
-/// first CPU device.
+/// Those of `memory_only` run no tasks. Where no direct copy worked, bytes go through memory of the first CPU device
+/// that exchanges bytes with both.
 ///
 /// ```
 /// use syncline_device::cpu::{CpuDevice, CpuOptions};
@@ -46,32 +38,41 @@ pub fn machine_of(
     devices: &[Arc<dyn Device>],
     memory_only: &[DeviceSpec],
 ) -> Result<Machine, ExecutorError> {
+    machine(devices, memory_only, &Topology::probe(devices))
+}
+
+fn machine(
+    devices: &[Arc<dyn Device>],
+    memory_only: &[DeviceSpec],
+    topology: &Topology,
+) -> Result<Machine, ExecutorError> {
     let models = devices.iter().map(|device| model(&**device, memory_only)).collect();
     let mut machine = Machine::new(models)?;
-    let host = devices.iter().position(|device| device.spec().backend == Backend::Cpu);
-    let numbered = || (0u16..).map(DeviceIndex).zip(devices);
-    let pairs = || {
-        let all = numbered().flat_map(|from| numbered().map(move |to| (from, to)));
-        all.filter(|((source, _), (target, _))| source != target)
+    let specs: Vec<DeviceSpec> = devices.iter().map(|device| device.spec()).collect();
+    let numbered = || (0u16..).map(DeviceIndex).zip(specs.iter().copied());
+    let pairs = || numbered().flat_map(|from| numbered().map(move |to| (from, to)));
+    let direct = |from, to| match topology.path(from, to) {
+        Path::Pull => Some(Route::Pull),
+        Path::Push => Some(Route::Push),
+        Path::Local | Path::Staged | Path::Unconnected => None,
     };
     // Direct routes first: a route through the host is two of them.
     for ((source, from), (target, to)) in pairs() {
-        if let Some((lane, route)) = direct(&**from, &**to) {
-            machine = machine.with_route(source, target, route)?;
-            // Between CPU devices nothing is to be found out that the planner would not guess.
-            let both_cpu = [from, to].iter().all(|device| device.spec().backend == Backend::Cpu);
-            if let Some(link) = (!both_cpu).then(|| measure(&**lane, &**from, &**to)).transpose()? {
-                let (bytes_per_us, latency_ns) = link;
-                machine = machine.with_link(Link { source, target, bytes_per_us, latency_ns })?;
-            }
+        let Some(route) = direct(from, to) else { continue };
+        machine = machine.with_route(source, target, route)?;
+        if let Some(Speed { bytes_per_us, latency_ns }) = topology.speed(from, to) {
+            machine = machine.with_link(Link { source, target, bytes_per_us, latency_ns })?;
         }
     }
     for ((source, from), (target, to)) in pairs() {
-        if direct(&**from, &**to).is_none() {
-            let none = || ExecutorError::NoRoute { source_device: from.spec(), target: to.spec() };
-            let host = DeviceIndex(host.ok_or_else(none)? as u16);
-            machine = machine.with_route(source, target, Route::Through(host))?;
+        if source == target || direct(from, to).is_some() {
+            continue;
         }
+        let joins = |host| direct(from, host).is_some() && direct(host, to).is_some();
+        let mut hosts = numbered().filter(|(_, spec)| spec.backend == Backend::Cpu);
+        let host = hosts.find(|&(_, spec)| joins(spec));
+        let (host, _) = host.ok_or(ExecutorError::NoRoute { source_device: from, target: to })?;
+        machine = machine.with_route(source, target, Route::Through(host))?;
     }
     Ok(machine)
 }
@@ -84,33 +85,4 @@ fn model(device: &dyn Device, memory_only: &[DeviceSpec]) -> DeviceModel {
     model.copy_lane = lanes(LaneKind::Copy) > 0;
     model.runs_tasks = !memory_only.contains(&device.spec());
     model
-}
-
-/// The lane that copies from one device to the other, and whose it is; `None` if neither reaches the other's memory.
-fn direct<'a>(from: &'a dyn Device, to: &'a dyn Device) -> Option<(&'a Arc<dyn Lane>, Route)> {
-    let (push, pull) = (from.lane(LaneKind::Copy), to.lane(LaneKind::Copy));
-    if pull.can_access(from.spec()) {
-        return Some((pull, Route::Pull));
-    }
-    push.can_access(to.spec()).then_some((push, Route::Push))
-}
-
-/// Bytes a microsecond, and what an almost empty copy takes in nanoseconds.
-fn measure(lane: &dyn Lane, from: &dyn Device, to: &dyn Device) -> Result<(u64, u64), DeviceError> {
-    let (source, target) = (from.buffer(PROBE_BYTES), to.buffer(PROBE_BYTES));
-    source.write(0, &vec![0u8; PROBE_BYTES as usize])?;
-    let best_ns = |bytes: u64| -> Result<u64, DeviceError> {
-        let mut best = u64::MAX;
-        for _ in 0..PROBES {
-            let view = syncline_deps::View::bytes_at(0, bytes).expect("inside the buffer");
-            let copy = Command::copy(source.view(view)?, target.view(view)?);
-            let began = Instant::now();
-            lane.submit(Batch::from(copy))?.wait(Deadline::after(PROBE_TIME))?;
-            best = best.min(began.elapsed().as_nanos() as u64);
-        }
-        Ok(best)
-    };
-    let latency_ns = best_ns(64)?;
-    let moving_ns = best_ns(PROBE_BYTES)?.saturating_sub(latency_ns).max(1);
-    Ok(((PROBE_BYTES * 1000 / moving_ns).max(1), latency_ns))
 }

@@ -323,15 +323,7 @@ fn open(
         LaneKind::Compute => (syncline_device::LaneKind::Compute, format!("plan {number}")),
         LaneKind::Copy => (syncline_device::LaneKind::Copy, "plan copy".to_owned()),
     };
-    if device.info().capabilities.open_lanes {
-        return device.open_lane(kind, &name);
-    }
-    let shared = device.lanes().iter().filter(|lane| lane.info().kind == kind);
-    let shared: Vec<_> = shared.collect();
-    Ok(Arc::clone(match shared.len() {
-        0 => device.lane(kind),
-        count => shared[number % count],
-    }))
+    device.lane_for(kind, &name, number)
 }
 
 /// Every copy of the lane is between memories that it reaches.

@@ -3,11 +3,13 @@
 //! - `executor`: kernels on several devices, order, failure, dropping with work pending
 //! - `replay`: plans on CPU lanes, against serial runs; failure; bindings
 //! - `stream`: the stream runtime; its own map is at the top of `stream/mod.rs`
+//! - `topology`: devices whose copies do not do what they claim, in transfers and plans
 //! - `transfer`: copies between devices, direct and staged, against a loop over elements
 
 mod executor;
 mod replay;
 mod stream;
+mod topology;
 mod transfer;
 
 use std::time::Duration;

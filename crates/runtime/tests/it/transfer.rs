@@ -1,6 +1,6 @@
 use syncline_deps::{Dtype, View};
 use syncline_device::{DeviceError, DeviceSpec};
-use syncline_runtime::{ExecutorError, ExecutorOptions, SyncStrategy};
+use syncline_runtime::{ExecutorError, ExecutorOptions};
 use syncline_testing::{Rng, for_seeds};
 
 use crate::{in_time, two_devices};
@@ -83,20 +83,6 @@ fn staged_transfers_move_every_element() {
         let options = ExecutorOptions::default().staged(chunk_bytes);
         random_transfers("staged_transfers_move_every_element", options);
     }
-}
-
-#[test]
-fn strategies_are_what_was_found_by_trying() {
-    let (executor, first, second) = two_devices(ExecutorOptions::default());
-    assert_eq!(executor.sync_strategy(first, first), Ok(SyncStrategy::None));
-    assert_eq!(executor.sync_strategy(first, second), Ok(SyncStrategy::PeerToPeer));
-    let (staged, first, second) = two_devices(ExecutorOptions::default().staged(4096));
-    assert_eq!(staged.sync_strategy(first, second), Ok(SyncStrategy::HostMediated));
-    let missing = "vulkan:0".parse().unwrap();
-    assert!(matches!(
-        executor.sync_strategy(first, missing),
-        Err(ExecutorError::NoSuchDevice { .. })
-    ));
 }
 
 /// Both directions at once, from two threads, many times: legs on the same two lanes must not wait crosswise.

@@ -2,7 +2,7 @@
 
 use syncline::device::{Backend, DeviceSpec};
 use syncline::plan::{DeviceIndex, Route};
-use syncline::runtime::{ExecutorOptions, SyncStrategy};
+use syncline::runtime::{ExecutorOptions, Path};
 
 use crate::executor;
 
@@ -20,21 +20,21 @@ fn every_backend_has_devices_or_a_reason() {
     }
 }
 
-/// What was found by trying, for every pair: parts of one OpenCL device are peers, and a lane reaches memory of the CPU
-/// from wherever it is; the rest goes through the host.
+/// What was found by trying, for every pair: parts of one OpenCL device copy from each other, a lane reaches memory of
+/// the CPU from wherever it is, and the rest goes through the host.
 #[test]
-fn the_strategy_of_every_pair_is_what_its_lanes_can_do() {
+fn the_path_of_every_pair_is_what_its_lanes_can_do() {
     let Some(executor) = executor(ExecutorOptions::default()) else { return };
     let devices = crate::specs(&executor);
-    for &signaller in &devices {
-        for &waiter in &devices {
-            let found = executor.sync_strategy(signaller, waiter).unwrap();
-            let expected = match (signaller.backend, waiter.backend) {
-                _ if signaller == waiter => SyncStrategy::None,
-                (Backend::OpenCl, Backend::OpenCl) | (Backend::Cpu, _) => SyncStrategy::PeerToPeer,
-                _ => SyncStrategy::HostMediated,
+    for &source in &devices {
+        for &target in &devices {
+            let expected = match (source.backend, target.backend) {
+                _ if source == target => Path::Local,
+                (Backend::OpenCl, Backend::OpenCl) | (Backend::Cpu, _) => Path::Pull,
+                (_, Backend::Cpu) => Path::Push,
+                _ => Path::Staged,
             };
-            assert_eq!(found, expected, "{signaller} before {waiter}");
+            assert_eq!(executor.path(source, target).unwrap(), expected, "{source} to {target}");
         }
     }
 }
