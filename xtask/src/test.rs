@@ -76,6 +76,9 @@ const SOAKS: &[(&str, &str, &[&str])] = &[
     ("syncline-reshard", "kill_soak", &["500"]),
 ];
 
+/// Tests of random programs that run with more seeds than the others: package, test, seeds.
+const SEEDS: &[(&str, &str, &str)] = &[("syncline-plan", "no_wait_can_be_dropped", "20000")];
+
 /// The long tests: the soaks, then the random programs with thousands of seeds.
 pub fn soak() -> Result<(), String> {
     for (package, example, arguments) in SOAKS {
@@ -87,5 +90,10 @@ pub fn soak() -> Result<(), String> {
     let all = ["nextest", "run", "--workspace", "--release", "--profile", "soak"];
     let ignored = [&all[..], &["--run-ignored", "only"]].concat();
     cargo(&ignored, &[])?;
-    cargo(&all, &[("SYNCLINE_SEEDS", "5000")])
+    cargo(&all, &[("SYNCLINE_SEEDS", "5000")])?;
+    for (package, test, seeds) in SEEDS {
+        let one = ["nextest", "run", "--release", "--profile", "soak", "--package", package, test];
+        cargo(&one, &[("SYNCLINE_SEEDS", seeds)])?;
+    }
+    Ok(())
 }

@@ -14,7 +14,7 @@ use super::blocks::Blocks;
 use super::error::CompileError;
 use super::lower::Lowered;
 use super::place::Placement;
-use super::runs::{merge, pieces_of, views_of};
+use super::runs::{Run, merge, pieces_of, runs_of, views_of};
 use crate::graph::{ArgRecord, BufferKind, GraphData};
 use crate::machine::{DeviceIndex, Machine, Route};
 use crate::plan::{Copy, CopyIndex, Memory, MemoryIndex, MemoryPlace, OpKind, TaskIndex};
@@ -50,6 +50,8 @@ struct Lowering<'a> {
     place_numbers: Vec<u32>,
     /// By buffer and device: whether there is memory.
     resident: Vec<bool>,
+    /// Transfers through a third device so far: each takes the next lane where a device has several.
+    legs: u16,
 }
 
 /// Bytes of a buffer on their way from one device to another.
@@ -92,6 +94,7 @@ impl<'a> Lowering<'a> {
         out.devices.reserve(count);
         out.costs_ns.reserve(count);
         out.priorities.reserve(count);
+        out.pinned.reserve(count);
         out.preds_end.reserve(count);
         out.preds.reserve(graph.edges.len());
         Self {
@@ -103,6 +106,7 @@ impl<'a> Lowering<'a> {
             tracked,
             place_numbers,
             resident: vec![false; graph.buffers.len() * devices],
+            legs: 0,
         }
     }
 
@@ -138,16 +142,25 @@ impl<'a> Lowering<'a> {
             device,
             self.placement.task_costs_ns[task],
             graph.tasks[task].priority,
+            None,
         );
         Ok(())
     }
 
     /// Ends the op whose predecessors were just added.
-    fn push(&mut self, kind: OpKind, device: DeviceIndex, cost_ns: u64, priority: i32) {
+    fn push(
+        &mut self,
+        kind: OpKind,
+        device: DeviceIndex,
+        cost_ns: u64,
+        priority: i32,
+        pinned: Option<u16>,
+    ) {
         self.out.kinds.push(kind);
         self.out.devices.push(device);
         self.out.costs_ns.push(cost_ns);
         self.out.priorities.push(priority);
+        self.out.pinned.push(pinned);
         self.out.preds_end.push(self.out.preds.len() as u32);
     }
 
@@ -224,46 +237,88 @@ impl<'a> Lowering<'a> {
                 }
             };
             let blocks: Vec<u32> = group.iter().map(|&(_, block)| block).collect();
-            let arrivals = tracked.arrivals(&blocks, source);
             let transfer = Transfer { buffer, source, target, priority };
             match self.machine.route(source, target) {
                 Route::Pull | Route::Push => {
-                    let op = self.copy(transfer, arrivals, views);
+                    let arrivals = tracked.arrivals(&blocks, source);
+                    let op = self.copy(transfer, arrivals, views, None);
                     self.arrive(buffer, target, &blocks, op);
                 }
                 Route::Through(middle) => {
-                    self.copy_through(transfer, middle, arrivals, &views, &blocks);
+                    self.copy_through(transfer, middle, &views, &blocks);
                 }
             }
         }
     }
 
-    /// Copies piece after piece to `middle` and on from there. Every copy comes after the one before of the same leg, so
-    /// that the last one of each stands for all of them.
+    /// Copies piece after piece to `middle` and on from there. The copies of a leg stay on one lane in
+    /// order, so that the last one that a reader needs stands for those before, without waits between
+    /// them. A piece waits for what brought its own bytes, not for those of later pieces.
     fn copy_through(
         &mut self,
         transfer: Transfer,
         middle: DeviceIndex,
-        arrivals: Vec<u32>,
         views: &[View],
         blocks: &[u32],
     ) {
         let first = Transfer { target: middle, ..transfer };
         let second = Transfer { source: middle, ..transfer };
+        let lane = Some(self.legs);
+        self.legs = self.legs.wrapping_add(1);
+        let pieces = pieces_of(views, self.machine.piece_bytes());
         let mut legs: Option<(u32, u32)> = None;
-        for piece in pieces_of(views, self.machine.piece_bytes()) {
-            let before = legs.map_or_else(|| arrivals.clone(), |(out, _)| vec![out]);
-            let out = self.copy(first, before, piece.clone());
+        for (piece, moved) in self.blocks_of_pieces(transfer.buffer, blocks, pieces) {
+            let tracked = self.tracked[transfer.buffer as usize].as_ref();
+            let tracked = tracked.expect("moved blocks are tracked");
+            let mut before = tracked.arrivals(&moved, transfer.source);
+            before.extend(legs.map(|(out, _)| out));
+            let out = self.copy(first, before, piece.clone(), lane);
             let before = legs.map(|(_, on)| on).into_iter().chain([out]).collect();
-            legs = Some((out, self.copy(second, before, piece)));
+            let on = self.copy(second, before, piece, lane);
+            self.arrive(transfer.buffer, middle, &moved, out);
+            self.arrive(transfer.buffer, transfer.target, &moved, on);
+            legs = Some((out, on));
         }
-        let (out, on) = legs.expect("blocks have bytes");
-        self.arrive(transfer.buffer, middle, blocks, out);
-        self.arrive(transfer.buffer, transfer.target, blocks, on);
     }
 
-    /// One direct copy after `preds`; returns its op.
-    fn copy(&mut self, transfer: Transfer, mut preds: Vec<u32>, views: Box<[View]>) -> u32 {
+    /// Each piece with those of `blocks` that it holds bytes of.
+    fn blocks_of_pieces(
+        &self,
+        buffer: u32,
+        blocks: &[u32],
+        pieces: Vec<Box<[View]>>,
+    ) -> Vec<(Box<[View]>, Vec<u32>)> {
+        let tracked = self.tracked[buffer as usize].as_ref().expect("moved blocks are tracked");
+        let mut owners: Vec<(Run, u32)> = (blocks.iter())
+            .flat_map(|&block| tracked.blocks.runs(block).iter().map(move |&run| (run, block)))
+            .collect();
+        owners.sort_unstable();
+        let held = |piece: &[View]| {
+            let mut held: Vec<u32> = Vec::new();
+            for run in piece.iter().flat_map(runs_of) {
+                let first = owners.partition_point(|(other, _)| other.end <= run.start);
+                let shared = owners[first..].iter().take_while(|(other, _)| other.start < run.end);
+                held.extend(shared.map(|&(_, block)| block));
+            }
+            held.sort_unstable();
+            held.dedup();
+            held
+        };
+        let with_held = |piece: Box<[View]>| {
+            let held = held(&piece);
+            (piece, held)
+        };
+        pieces.into_iter().map(with_held).collect()
+    }
+
+    /// One direct copy after `preds`, on lane `pinned` of its device if one is given; returns its op.
+    fn copy(
+        &mut self,
+        transfer: Transfer,
+        mut preds: Vec<u32>,
+        views: Box<[View]>,
+        pinned: Option<u16>,
+    ) -> u32 {
         let Transfer { buffer, source, target, priority } = transfer;
         self.out.preds.append(&mut preds);
         self.mark_resident(buffer, source);
@@ -282,7 +337,7 @@ impl<'a> Lowering<'a> {
             Route::Push => source,
             Route::Pull | Route::Through(_) => target,
         };
-        self.push(OpKind::Copy(copy), device, cost, priority);
+        self.push(OpKind::Copy(copy), device, cost, priority, pinned);
         op
     }
 

@@ -10,6 +10,8 @@ pub struct Lowered {
     pub devices: Vec<DeviceIndex>,
     pub costs_ns: Vec<u64>,
     pub priorities: Vec<i32>,
+    /// The lane, counted among those of its device and kind, that an op must run on.
+    pub pinned: Vec<Option<u16>>,
     /// Where each op's predecessors end in `preds`.
     pub preds_end: Vec<u32>,
     pub preds: Vec<u32>,

@@ -95,9 +95,16 @@ impl LaneChoice {
 
     fn of(&self, lowered: &Lowered, op: usize) -> std::ops::Range<usize> {
         let device = lowered.devices[op].index();
-        match lowered.kinds[op] {
+        let lanes = match lowered.kinds[op] {
             OpKind::Task(_) => self.tasks[device].clone(),
             OpKind::Copy(_) => self.copies[device].clone(),
+        };
+        match lowered.pinned[op] {
+            Some(number) => {
+                let lane = lanes.start + usize::from(number) % lanes.len();
+                lane..lane + 1
+            }
+            None => lanes,
         }
     }
 }

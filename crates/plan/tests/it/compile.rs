@@ -35,7 +35,7 @@ fn every_plan_passes_the_checker() {
 
 #[test]
 fn no_wait_can_be_dropped() {
-    for_seeds("no_wait_can_be_dropped", 150, |rng| {
+    for_seeds("no_wait_can_be_dropped", 2_000, |rng| {
         let (_, _, plan) = any_plan(rng, 30);
         for wait in 0..plan.waits().len() {
             assert!(plan.reason_for(wait).is_some(), "wait {wait} of\n{}", plan.to_text());

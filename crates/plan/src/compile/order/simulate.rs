@@ -127,7 +127,7 @@ impl Simulation<'_> {
     }
 
     fn find_offer(&mut self, lane: usize) {
-        let urgent = self.queues[lane].ready.iter().take(OFFERS);
+        let urgent = self.queues[lane].ready.iter().filter(|key| self.can_move(key)).take(OFFERS);
         let timed = urgent.map(|&key| (self.ready_at[key.2 as usize], key));
         self.offers[lane] = timed.min_by_key(|&(when, _)| when);
     }
@@ -137,7 +137,13 @@ impl Simulation<'_> {
         let (when, first) = self.offer(lane)?;
         let alike = self.queues[lane].ready.range(first..=(first.0, first.1, u32::MAX)).rev();
         let ready = |key: &&Key| self.ready_at[key.2 as usize] <= now.max(when);
-        Some(*alike.take(OFFERS).find(ready).unwrap_or(&first))
+        let mut alike = alike.filter(|key| self.can_move(key)).take(OFFERS);
+        Some(*alike.find(ready).unwrap_or(&first))
+    }
+
+    /// Returns `true` if the op may run on any lane of its pool.
+    fn can_move(&self, key: &Key) -> bool {
+        self.lowered.pinned[key.2 as usize].is_none()
     }
 
     fn head(&self, lane: usize) -> Option<(u64, usize)> {
