@@ -189,8 +189,7 @@ mod tests {
 
     use super::*;
 
-    /// The first device there is, with the validation layers if wanted. `None`, with a word, where there is none and
-    /// nobody insists.
+    /// Returns the first device, with the validation layers if wanted, or `None` where the test is to be skipped.
     fn device(validated: bool) -> Option<(Arc<Instance>, VulkanDevice)> {
         let found = Instance::load(validated).and_then(|instance| {
             // SAFETY: the instance is alive.
@@ -198,19 +197,11 @@ mod tests {
             let usable = all.into_iter().find_map(|of| Candidate::examine(&instance, of).ok());
             usable.map(|candidate| (instance, candidate)).ok_or_else(|| "no device".to_owned())
         });
-        match found {
-            Ok((instance, candidate)) => {
-                let spec = DeviceSpec::new(Backend::Vulkan, 0);
-                let options = VulkanOptions::default();
-                let device = VulkanDevice::build(&instance, candidate, spec, &options).unwrap();
-                Some((instance, device))
-            }
-            Err(reason) if std::env::var_os("CI").is_some() => panic!("no Vulkan: {reason}"),
-            Err(reason) => {
-                eprintln!("skipped: {reason}");
-                None
-            }
-        }
+        let (instance, candidate) = syncline_testing::need("a Vulkan device", found)?;
+        let spec = DeviceSpec::new(Backend::Vulkan, 0);
+        let options = VulkanOptions::default();
+        let device = VulkanDevice::build(&instance, candidate, spec, &options).unwrap();
+        Some((instance, device))
     }
 
     /// Without this, a messenger that hears nothing would pass for a program without errors.

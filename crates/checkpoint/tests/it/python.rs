@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use syncline_checkpoint::{Checkpoint, ConversionOptions, verify};
-use syncline_testing::Rng;
+use syncline_testing::{Rng, need, succeed};
 
 use crate::models::{convert, directory, gpt2, llama, neox, qwen, write_model};
 
@@ -15,14 +15,9 @@ fn python() -> Option<String> {
     // Older ones do not know every element type.
     let has_them = "import numpy, safetensors; \
         assert [int(part) for part in safetensors.__version__.split('.')[:2]] >= [0, 8]";
-    let import = Command::new(&python).args(["-c", has_them]).output();
-    if import.is_ok_and(|import| import.status.success()) {
-        return Some(python);
-    }
-    eprintln!(
-        "skipped: {python} has no safetensors 0.8 and numpy; set SYNCLINE_PYTHON to one that has"
-    );
-    None
+    let has_them = succeed(Command::new(&python).args(["-c", has_them]));
+    need("a Python with safetensors 0.8 and numpy (SYNCLINE_PYTHON names it)", has_them)?;
+    Some(python)
 }
 
 fn run(python: &str, script: &str, arguments: &[&str]) {

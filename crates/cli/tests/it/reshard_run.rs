@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use syncline_testing::Rng;
+use syncline_testing::{Rng, need, succeed};
 
 use crate::support::{Tensor, command, directory, in_terminal, run, write_checkpoint};
 
@@ -267,19 +267,8 @@ impl Mount {
     fn new(folder: &Path, bytes: u64) -> Option<Self> {
         let options = format!("size={bytes}");
         let args = ["-t", "tmpfs", "-o", &options, "syncline-test"];
-        let mounted = Command::new("mount").args(args).arg(folder).output();
-        match mounted {
-            Ok(output) if output.status.success() => Some(Self(folder.to_owned())),
-            Ok(output) => {
-                let cause = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-                eprintln!("skipped: no file system can be mounted here: {cause}");
-                None
-            }
-            Err(error) => {
-                eprintln!("skipped: no file system can be mounted here: {error}");
-                None
-            }
-        }
+        need("the right to mount", succeed(Command::new("mount").args(args).arg(folder)))?;
+        Some(Self(folder.to_owned()))
     }
 }
 

@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use syncline_testing::need;
+
 use serde_json::{Value, json};
 use syncline_deps::trace::Trace;
 
@@ -49,15 +51,12 @@ pub fn run_with_input(args: &[&str], input: &Path) -> Run {
     finished(command(args).stdin(input).output().expect("the program starts"))
 }
 
-/// What a person sees who runs the program in a terminal; `None`, with a word, where none can be made.
+/// Returns what the program shows in a terminal, or `None` where the test is to be skipped.
 pub fn in_terminal(args: &[&str]) -> Option<String> {
     let program = [&[env!("CARGO_BIN_EXE_syncline")], args].concat().join(" ");
     let mut script = Command::new("script");
     script.args(["--quiet", "--return", "--command", &program, "/dev/null"]);
-    let Ok(output) = script.stdin(Stdio::null()).output() else {
-        eprintln!("skipped: no `script` to make a terminal with");
-        return None;
-    };
+    let output = need("`script`, which makes a terminal", script.stdin(Stdio::null()).output())?;
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{shown}");
     Some(shown)

@@ -1,7 +1,7 @@
 //! Every kernel on real devices, through their lanes, against the plain reference; integers against the CPU, bit for
 //! bit.
 //!
-//! Where `CI` is set, a missing driver is a failure; elsewhere the test says what it leaves out.
+//! A missing driver is a failure in CI, and a visible skip elsewhere.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,22 +12,14 @@ use syncline_device::{
     Backend, Batch, Command, Deadline, Device, DeviceError, Kernel, KernelArg, Scalar,
 };
 use syncline_kernels::{Entry, Library};
-use syncline_testing::{Rng, for_seeds};
+use syncline_testing::{Rng, for_seeds, is_ci, need};
 
 use crate::cases::{Case, dtypes};
 use crate::support::{Held, run};
 
 /// The first device of a backend, or nothing where there is no driver.
 fn open(probe: &dyn BackendProbe) -> Option<Arc<dyn Device>> {
-    let backend = probe.backend();
-    match probe.open(0) {
-        Ok(device) => Some(device),
-        Err(error) if std::env::var_os("CI").is_some() => panic!("{backend}: {error}"),
-        Err(error) => {
-            eprintln!("SKIPPED: no {backend} device: {error}");
-            None
-        }
-    }
+    need(&format!("a {} device", probe.backend()), probe.open(0))
 }
 
 fn vulkan() -> Option<Arc<dyn Device>> {
@@ -73,7 +65,7 @@ fn is_refused_by_design(device: &Arc<dyn Device>, error: &DeviceError, held: &[H
 
 /// Every compilation takes a driver a while: all dtypes are tried in CI, elsewhere `f32` and another one.
 fn some_of<T: Clone>(all: Vec<T>, rng: &mut Rng) -> Vec<T> {
-    if std::env::var_os("CI").is_some() || std::env::var_os("SYNCLINE_THOROUGH").is_some() {
+    if is_ci() || std::env::var_os("SYNCLINE_THOROUGH").is_some() {
         return all;
     }
     match &all[..] {

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use syncline_testing::RankLauncher;
+use syncline_testing::{RankLauncher, need};
 
 pub const SCENARIO: &str = "SYNCLINE_TEST_MPI";
 pub const LIMIT: Duration = Duration::from_secs(180);
@@ -33,13 +33,9 @@ impl Drop for Job {
     }
 }
 
-/// What starts ranks, if there is something; says so if not.
+/// Returns what starts ranks, or `None` where the test is to be skipped.
 pub fn launcher() -> Option<RankLauncher> {
-    let found = RankLauncher::find();
-    if found.is_none() {
-        eprintln!("skipped: no mpirun; install openmpi-bin or mpich");
-    }
-    found
+    need("mpirun", RankLauncher::find().ok_or("install openmpi-bin or mpich"))
 }
 
 /// The start of a command line for `ranks` ranks of this host.

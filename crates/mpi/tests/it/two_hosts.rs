@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use syncline_testing::RankLauncher;
+use syncline_testing::{RankLauncher, need};
 
 use crate::jobs::{check, launcher};
 
@@ -131,13 +131,7 @@ impl Drop for Hosts {
 
 fn hosts() -> Option<(RankLauncher, Hosts)> {
     let launcher = launcher()?;
-    match Hosts::new() {
-        Ok(hosts) => Some((launcher, hosts)),
-        Err(cause) => {
-            eprintln!("skipped: no network namespaces here: {cause}");
-            None
-        }
-    }
+    Some((launcher, need("network namespaces", Hosts::new())?))
 }
 
 #[test]

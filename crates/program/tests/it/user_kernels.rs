@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use syncline_device::registry::BackendProbe;
 use syncline_device::{Backend, Batch, Command as DeviceCommand, Deadline, KernelArg};
 use syncline_program::{LoadOptions, Program};
+use syncline_testing::need;
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/programs");
 
@@ -110,11 +111,8 @@ fn the_example_gives_the_output_to_expect() {
 
 /// Runs the task with the program's own kernel on the first device of a backend, where there is one.
 fn on_device(probe: &dyn BackendProbe) {
-    let device = match probe.open(0) {
-        Ok(device) => device,
-        Err(error) if std::env::var_os("CI").is_some() => panic!("{}: {error}", probe.backend()),
-        Err(error) => return eprintln!("SKIPPED: no {} device: {error}", probe.backend()),
-    };
+    let what = format!("a {} device", probe.backend());
+    let Some(device) = need(&what, probe.open(0)) else { return };
     let folder = Folder::new(&format!("device-{}", probe.backend()));
     let program = folder.load(&folder.trace()).unwrap();
     let task = &program.tasks()[0];

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use syncline_report::{Run, render};
+use syncline_testing::need;
 
 use crate::runs::{cholesky, edge, slower};
 
@@ -37,17 +38,13 @@ pub const FLAGS: [&str; 12] = [
     "--window-size=1400,900",
 ];
 
-/// The first of `names` on the path. Without one `test` is skipped, with a word; in CI that is a failure.
-pub fn find(test: &str, names: &[&str]) -> Option<PathBuf> {
+/// Returns the first of `names` on the path, or `None` where the test is to be skipped.
+pub fn find(names: &[&str]) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path)
         .flat_map(|folder| names.iter().map(move |name| folder.join(name)))
         .find(|file| file.is_file());
-    if found.is_none() {
-        assert!(std::env::var_os("CI").is_none(), "{test}: no {} on the path", names[0]);
-        println!("skipped: {test}: no {} on the path", names[0]);
-    }
-    found
+    need(names[0], found.ok_or("it is not on the path"))
 }
 
 /// A browser and its folder: gone when this is dropped, whatever happened before.
@@ -67,7 +64,7 @@ impl Drop for Session {
 
 /// What the page wrote about itself, and what the console said; `None` without a browser.
 fn selftest(test: &str, runs: &[Run]) -> Option<(Value, String)> {
-    let browser = find(test, &NAMES)?;
+    let browser = find(&NAMES)?;
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let page = render(runs).unwrap();
     for one_try in 0..TRIES {

@@ -11,7 +11,7 @@ use crate::webdriver::Driver;
 const ENTER: &str = "\u{e007}";
 
 fn use_the_page(test: &str, run: &Run) {
-    let Some((browser, driver)) = find(test, &NAMES).zip(find(test, &["chromedriver"])) else {
+    let Some((browser, driver)) = find(&NAMES).zip(find(&["chromedriver"])) else {
         return;
     };
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);

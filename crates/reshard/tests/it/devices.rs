@@ -15,7 +15,7 @@ use syncline_reshard::transport::{Transport, local, shm};
 use syncline_reshard::{
     CopyService, Layout, PlanOptions, Refit, ServiceOptions, Sources, Target, Targets, Versions,
 };
-use syncline_testing::{Rng, for_seeds};
+use syncline_testing::{Rng, for_seeds, need};
 
 use crate::blocks::block_refits;
 use crate::groups::{Meddled, PATIENCE, agreed, on_endpoints, world};
@@ -28,18 +28,10 @@ pub fn second_cpu() -> Arc<dyn Device> {
     CpuDevice::open(CpuOptions::new(1).compute_lanes(1)).unwrap()
 }
 
-/// A device of a driver that this machine may lack: then `None`, with a word, unless somebody insists.
+/// Returns the first device of a driver that this machine may lack.
 fn driven(probe: &dyn BackendProbe) -> Option<Arc<dyn Device>> {
-    match probe.probe() {
-        Ok(_) => Some(probe.open(0).expect("a device that was listed can be opened")),
-        Err(reason) if std::env::var_os("CI").is_some() => {
-            panic!("these tests need a driver for {}: {reason}", probe.backend())
-        }
-        Err(reason) => {
-            eprintln!("skipped: {reason}");
-            None
-        }
-    }
+    need(&format!("a driver for {}", probe.backend()), probe.probe())?;
+    Some(probe.open(0).expect("a device that was listed can be opened"))
 }
 
 /// What a tensor is put into, by a coin for each.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use syncline_deps::Dtype;
 use syncline_reshard::transport::{Wait, shm};
 use syncline_reshard::{CopyService, PlanOptions, ServiceOptions, Target};
+use syncline_testing::{need, succeed};
 
 use crate::groups::PATIENCE;
 use crate::models::{bind, model, shards};
@@ -80,23 +81,16 @@ fn a_pe_that_was_refused_and_comes_again_hears_why() {
 struct Mounted(PathBuf);
 
 impl Mounted {
-    /// `None`, with a word, where this process may not mount.
+    /// Returns `None` where this process may not mount, and the test is to be skipped.
     fn of(test: &str, bytes: usize) -> Option<Self> {
         let path = std::env::temp_dir().join(format!("syncline-{test}-{}", std::process::id()));
         fs::create_dir(&path).unwrap();
         let options = format!("size={bytes},mode=0700");
-        let mount = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &options, "tmpfs"])
-            .arg(&path)
-            .output();
-        match mount {
-            Ok(output) if output.status.success() => Some(Self(path)),
-            refused => {
-                eprintln!("skipped: cannot mount a small tmpfs here: {refused:?}");
-                let _ = fs::remove_dir(&path);
-                None
-            }
-        }
+        let mounted = Self(path);
+        let arguments = ["-t", "tmpfs", "-o", &options, "tmpfs"];
+        let mount = succeed(Command::new("mount").args(arguments).arg(&mounted.0));
+        need("the right to mount", mount)?;
+        Some(mounted)
     }
 
     /// A process that another test starts has all files open for a moment, and keeps their memory.

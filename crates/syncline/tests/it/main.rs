@@ -24,6 +24,7 @@ use syncline::device::registry::BackendProbe;
 use syncline::device::{Device, DeviceSpec};
 use syncline::opencl::OpenClOptions;
 use syncline::runtime::{ExecutorOptions, UnifiedExecutor};
+use syncline_testing::need;
 
 /// CPU, Vulkan, and an OpenCL device in two parts; nothing, with a word, where there is no driver.
 fn devices() -> Option<Vec<Arc<dyn Device>>> {
@@ -39,14 +40,7 @@ fn devices() -> Option<Vec<Arc<dyn Device>>> {
 }
 
 fn open(probe: &dyn BackendProbe, index: u32) -> Option<Arc<dyn Device>> {
-    match probe.open(index) {
-        Ok(device) => Some(device),
-        Err(error) if std::env::var_os("CI").is_some() => panic!("{}: {error}", probe.backend()),
-        Err(error) => {
-            eprintln!("SKIPPED: no {} device: {error}", probe.backend());
-            None
-        }
-    }
+    need(&format!("a {} device", probe.backend()), probe.open(index))
 }
 
 fn executor(options: ExecutorOptions) -> Option<UnifiedExecutor> {

@@ -4,25 +4,18 @@ use std::sync::Arc;
 
 use syncline_device::Device;
 use syncline_device::registry::BackendProbe;
+use syncline_testing::need;
 use syncline_vulkan::{Probe, VulkanOptions};
 
-/// `vulkan:0` opened with `options`. `None`, with a word, where there is none and nobody insists.
+/// Returns `vulkan:0` opened with `options`, or `None` where the test is to be skipped.
 pub fn open(options: VulkanOptions) -> Option<Arc<dyn Device>> {
     open_from(&Probe::with_options(options))
 }
 
 /// The first device of `probe`.
 pub fn open_from(probe: &Probe) -> Option<Arc<dyn Device>> {
-    match probe.probe() {
-        Ok(_) => Some(probe.open(0).expect("a device that was listed can be opened")),
-        Err(reason) if std::env::var_os("CI").is_some() => {
-            panic!("these tests need a Vulkan driver (mesa-vulkan-drivers): {reason}")
-        }
-        Err(reason) => {
-            eprintln!("skipped: {reason}");
-            None
-        }
-    }
+    need("a Vulkan driver (mesa-vulkan-drivers)", probe.probe())?;
+    Some(probe.open(0).expect("a device that was listed can be opened"))
 }
 
 /// A device with the usual options.
