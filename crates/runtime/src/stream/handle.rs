@@ -274,9 +274,12 @@ impl Stream {
     /// Writes everything submitted from now on to `out`, as a capture that `syncline_deps::replay` and the tools
     /// read. A capture that was on ends as if the process had been killed.
     ///
+    /// Submitting threads call the writer, one at a time and under no lock. Submissions wait for a writer that is 4 MiB
+    /// behind. If it does not return for 10 seconds, the capture fails and the stream goes on.
+    ///
     /// # Errors
     /// Where the first bytes cannot be written. Later errors are returned by [`Stream::stop_capture`]; the stream goes
-    /// on meanwhile.
+    /// on meanwhile. A writer that panics is such an error.
     pub fn start_capture(&self, out: impl Write + Send + 'static) -> Result<(), StreamError> {
         self.shared.start_capture(Box::new(out))
     }
@@ -286,7 +289,7 @@ impl Stream {
     /// # Errors
     /// Where something could not be written.
     pub fn stop_capture(&self) -> Result<bool, StreamError> {
-        self.shared.stop_capture().map(|out| out.is_some())
+        self.shared.stop_capture()
     }
 
     /// What it has done and holds.

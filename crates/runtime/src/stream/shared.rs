@@ -1,5 +1,6 @@
 //! What the threads of a stream share: the ring, the queues, and who may take what from where.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 // One for the whole process, and so not for a model checker, which begins anew with every schedule.
 use std::sync::atomic::AtomicU64 as Numbers;
@@ -8,7 +9,7 @@ use crossbeam_utils::CachePadded;
 use syncline_deps::{BufferId, TaskId};
 
 use super::book::{Book, Ring};
-use super::capture::Capture;
+use super::capture::{Capture, Outlet};
 use super::exclusion::Exclusion;
 use super::failure::Failures;
 use super::heap::Heap;
@@ -76,6 +77,50 @@ pub(crate) struct RootState {
     gone: Vec<BufferId>,
     /// Scratch: buffers that the task being submitted holds.
     pub(crate) held: Vec<u32>,
+}
+
+/// The submit lock. What was captured under it is written when it has been given back.
+pub(crate) struct RootLock<'a> {
+    state: MutexGuard<'a, RootState>,
+    // Fields are dropped in this order.
+    unwritten: Unwritten,
+}
+
+/// What a capture has encoded, to be written by the user's writer under no lock.
+struct Unwritten(Option<Arc<Outlet>>);
+
+impl Drop for Unwritten {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(outlet) = &self.0 {
+            outlet.drain();
+        }
+    }
+}
+
+impl Drop for RootLock<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(capture) = &self.state.capture {
+            self.unwritten.0 = capture.due();
+        }
+    }
+}
+
+impl Deref for RootLock<'_> {
+    type Target = RootState;
+
+    #[inline]
+    fn deref(&self) -> &RootState {
+        &self.state
+    }
+}
+
+impl DerefMut for RootLock<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut RootState {
+        &mut self.state
+    }
 }
 
 /// A thread outside, and the task that stands for the buffer that it has open, or waits for.
@@ -155,8 +200,8 @@ impl Shared {
 
     /// Takes the submit lock.
     #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, RootState> {
-        lock(&self.state)
+    pub(crate) fn lock(&self) -> RootLock<'_> {
+        RootLock { state: lock(&self.state), unwritten: Unwritten(None) }
     }
 
     /// Takes back what has finished, and buffers that nobody can name any more.

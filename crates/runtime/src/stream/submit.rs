@@ -11,10 +11,10 @@ use super::failure::FAILURES_KEPT;
 use super::heap::Heap;
 use super::run;
 use super::scope::ScopeState;
-use super::shared::{RootState, Shared, Via, lock};
+use super::shared::{RootLock, RootState, Shared, Via, lock};
 use super::sleep::Want;
 use super::stats::Resource;
-use super::sync::{MutexGuard, Ordering};
+use super::sync::Ordering;
 use super::task::{FRESH, TaskSpec};
 use super::{StreamBuffer, StreamError, TaskHandle};
 
@@ -167,11 +167,11 @@ impl Shared {
     #[cold]
     fn wait_for_room<'a>(
         self: &'a Arc<Self>,
-        mut state: MutexGuard<'a, RootState>,
+        mut state: RootLock<'a>,
         spec: &TaskSpec,
         need: Need,
         resource: Resource,
-    ) -> Result<MutexGuard<'a, RootState>, StreamError> {
+    ) -> Result<RootLock<'a>, StreamError> {
         let started = Instant::now();
         let _blocked = self.counters.blocked_on(resource, started);
         let share = self.options.ring_tasks / ROOM_SHARE;

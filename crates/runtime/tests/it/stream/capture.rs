@@ -94,3 +94,83 @@ fn a_capture_that_cannot_be_written_does_not_stop_the_stream() {
         assert!(!stream.stop_capture().expect("none is on"));
     });
 }
+
+/// A writer that is a function of the number of the write.
+struct Calls<F>(u32, F);
+
+impl<F: FnMut(u32) -> std::io::Result<()>> Write for Calls<F> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += 1;
+        (self.1)(self.0).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Increments a word through tasks that each depend on the one before.
+fn count_to(stream: &Stream, count: u64) {
+    let word = stream.buffer(8).expect("small");
+    for _ in 0..count {
+        let task = Task::new("increment").inout(&word, words(1));
+        let task = task.body(|args| args.slice_mut::<u64>(0).map(|word| word[0] += 1));
+        stream.submit(task).expect("the stream goes on");
+    }
+    assert_eq!(super::read(stream, &word), [count], "no edge is lost");
+}
+
+#[test]
+fn a_writer_that_panics_ends_the_capture_and_nothing_else() {
+    ends(|| {
+        let stream = stream(64, 2);
+        let writer =
+            Calls(0, |number| if number > 1 { panic!("at write {number}") } else { Ok(()) });
+        stream.start_capture(writer).expect("the first write succeeds");
+        count_to(&stream, 20_000);
+        let error = stream.stop_capture().expect_err("the writer panicked");
+        assert!(error.to_string().contains("panicked: at write 2"), "{error}");
+        let file = File::default();
+        stream.start_capture(file.clone()).expect("memory");
+        count_to(&stream, 100);
+        assert!(stream.stop_capture().expect("memory"));
+        let bytes = file.bytes();
+        assert_eq!(CaptureReader::read(&bytes).expect("whole").trace.tasks.len(), 101);
+    });
+}
+
+#[test]
+fn a_writer_may_call_back_into_the_stream_that_it_captures() {
+    ends(|| {
+        let stream = Arc::new(stream(64, 2));
+        let (file, inner) = (File::default(), Arc::downgrade(&stream));
+        let mut copy = file.clone();
+        struct Back<F>(F);
+        impl<F: FnMut(&[u8])> Write for Back<F> {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                (self.0)(bytes);
+                Ok(bytes.len())
+            }
+
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut calls = 0;
+        let back = Back(move |bytes: &[u8]| {
+            copy.write_all(bytes).expect("memory");
+            calls += 1;
+            if let Some(stream) = inner.upgrade().filter(|_| calls > 1) {
+                stream.submit(Task::new("from the writer")).expect("room");
+                assert!(stream.stop_capture().is_err() || calls < 4, "it waits for itself");
+            }
+        });
+        stream.start_capture(back).expect("memory");
+        count_to(&stream, 20_000);
+        // The writer ended the capture: its own error has gone to it.
+        assert!(!stream.stop_capture().expect("none is on"));
+        let bytes = file.bytes();
+        let trace = CaptureReader::read(&bytes).expect("whole records in order").trace;
+        assert!(trace.tasks.iter().any(|task| task.label() == "increment"));
+    });
+}
