@@ -13,6 +13,7 @@
 //! - `reshard_refit`: a made-up model between processes and between threads
 //! - `bench`: rows for tools
 //! - `outputs`: links, modes, devices, pipes and full disks under every command that writes
+//! - `documents`: the examples and lists of the pages in `docs/`
 //! - `bad_input`: one clear line and exit status 2
 //!
 //! A new command gets a module of its own.
@@ -23,6 +24,7 @@ mod deps_check;
 mod deps_convert;
 mod deps_graph;
 mod outputs;
+mod documents;
 mod programs;
 mod report;
 mod reshard_mpi;
