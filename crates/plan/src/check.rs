@@ -4,6 +4,7 @@
 //! conflicts are found from the arguments; arena memory counts by its bytes; and the bytes that every task reads are
 //! followed through the copies. Its cost grows with the pairs of overlapping places, not with the pairs of tasks.
 
+mod budget;
 mod conflicts;
 mod flow;
 mod happens;
@@ -12,6 +13,7 @@ mod runs;
 
 use std::fmt;
 
+pub(crate) use budget::Budget;
 pub(crate) use happens::Happens;
 
 use crate::hazards::OpDeps;
@@ -68,6 +70,10 @@ pub enum CheckError {
     RunRace { first: OpSite, second: OpSite, buffer: Box<str> },
     #[error("no lane can go on: {op} waits for {count} ops of {lane}, which never come")]
     Deadlock { op: OpSite, lane: LaneIndex, count: u32 },
+    #[error(
+        "checking the plan takes more than the {steps_max} steps that its size allows: compile it from its graph again"
+    )]
+    TooCostly { steps_max: u64 },
     #[error("the plan is malformed: {what}")]
     Malformed { what: Box<str> },
 }
@@ -75,11 +81,16 @@ pub enum CheckError {
 impl ExecutionPlan {
     /// Proves the plan, or says what is wrong with it.
     pub fn check(&self) -> Result<(), CheckError> {
+        self.check_within(&mut Budget::unlimited())
+    }
+
+    /// As [`ExecutionPlan::check`], for plans that may be hostile.
+    pub(crate) fn check_within(&self, budget: &mut Budget) -> Result<(), CheckError> {
         self.validate()?;
-        let happens = Happens::of(self)?;
-        conflicts::check(self, &happens, conflicts::Manual::ByItsAuthor)?;
-        memory::check(self, &happens)?;
-        flow::check(self, &happens)
+        let happens = Happens::of_within(self, budget)?;
+        conflicts::check(self, &happens, conflicts::Manual::ByItsAuthor, budget)?;
+        memory::check(self, &happens, budget)?;
+        flow::check(self, &happens, budget)
     }
 
     /// Proves what running the plan's kernels on shared memory takes: as [`ExecutionPlan::check`], and that tasks of
@@ -91,7 +102,8 @@ impl ExecutionPlan {
             return Ok(());
         }
         self.check()?;
-        conflicts::check(self, &Happens::of(self)?, conflicts::Manual::LikeAnyTask)
+        let budget = &mut Budget::unlimited();
+        conflicts::check(self, &Happens::of(self)?, conflicts::Manual::LikeAnyTask, budget)
     }
 
     /// Why wait number `wait` of [`ExecutionPlan::waits`] is there: what would go wrong without it.

@@ -21,7 +21,7 @@ mod waits;
 use std::sync::Arc;
 
 pub use error::CompileError;
-pub use runs::{Run, runs_of};
+pub use runs::{Run, runs_count, runs_of};
 
 use crate::cost::CostModel;
 use crate::graph::GraphData;
@@ -104,7 +104,7 @@ fn assemble(
 }
 
 /// The lanes of a machine: device after device, compute lanes first.
-fn machine_lanes(machine: &Machine) -> Vec<(DeviceIndex, LaneKind)> {
+pub(crate) fn machine_lanes(machine: &Machine) -> Vec<(DeviceIndex, LaneKind)> {
     let mut lanes = Vec::new();
     for (at, device) in machine.devices().iter().enumerate() {
         let index = DeviceIndex(at as u16);

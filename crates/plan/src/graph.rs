@@ -17,7 +17,7 @@ pub use data::{BufferInfo, BufferKind, GraphEdge, TaskArg, TaskInfo};
 pub use spec::{BufferSpec, DeviceChoice, TaskSpec};
 
 use crate::fx::FxMap;
-use crate::plan::TaskIndex;
+use crate::plan::{ARENA_ALIGN, TaskIndex};
 
 /// Recorded tasks, their arguments and the edges between them.
 ///
@@ -39,6 +39,8 @@ pub struct TaskGraph {
     // Shared with the plans made of it; written in place while there is none.
     data: Arc<GraphData>,
     place_ids: FxMap<PlaceRecord, u32>,
+    /// Of all buffers, each rounded up to what it may take in an arena.
+    bytes_total: u64,
 }
 
 /// Why something was not recorded; the graph is as it was before.
@@ -52,6 +54,8 @@ pub enum GraphError {
     Scope(#[source] SubmitError),
     #[error("buffer `{buffer}`: {source}")]
     Buffer { buffer: String, source: SubmitError },
+    #[error("buffer `{buffer}` of {bytes} bytes: the buffers of a graph have at most {max} in all")]
+    TooLarge { buffer: String, bytes: u64, max: u64 },
     #[error("the graph holds {held} {what}, the most it can: record several graphs instead")]
     Full { what: &'static str, held: usize },
 }
@@ -69,16 +73,27 @@ impl TaskGraph {
             submitter: Submitter::new(SubmitOptions::default()),
             data: Arc::default(),
             place_ids: FxMap::default(),
+            bytes_total: 0,
         }
     }
+
+    /// The most bytes that all buffers may have together: offsets are signed numbers.
+    pub const BYTES_MAX: u64 = i64::MAX as u64;
 
     /// Adds a buffer.
     pub fn add_buffer(&mut self, spec: BufferSpec<'_>) -> Result<BufferId, GraphError> {
         check_room("buffers", self.data.buffers.len())?;
+        let rounded = spec.bytes.checked_next_multiple_of(ARENA_ALIGN);
+        let total = rounded.and_then(|bytes| bytes.checked_add(self.bytes_total));
+        let Some(total) = total.filter(|&total| total <= Self::BYTES_MAX) else {
+            let (buffer, bytes, max) = (spec.name.to_owned(), spec.bytes, Self::BYTES_MAX);
+            return Err(GraphError::TooLarge { buffer, bytes, max });
+        };
         let id = BufferId(self.data.buffers.len() as u64);
         self.submitter
             .declare_buffer(id, spec.bytes)
             .map_err(|source| GraphError::Buffer { buffer: spec.name.to_owned(), source })?;
+        self.bytes_total = total;
         let data = Arc::make_mut(&mut self.data);
         let name = data.names.intern(spec.name);
         let home = spec.home.map(|device| data.names.intern(device));

@@ -138,6 +138,10 @@ impl ExecutionPlan {
     /// Calls `each` with every block, the bytes of it and the access that `op` makes; reading, writing or both.
     pub(crate) fn each_use(&self, op: OpIndex, mut each: impl FnMut(BufferId, View, Access)) {
         let mut one = |memory: MemoryIndex, view: &View, access: Access| {
+            // An empty view touches nothing, and may lie anywhere.
+            if view.is_empty() {
+                return;
+            }
             let view = match self.memories[memory.index()].place {
                 MemoryPlace::Bound => *view,
                 MemoryPlace::Arena { offset } => {

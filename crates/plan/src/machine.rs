@@ -136,6 +136,8 @@ pub enum MachineError {
          different devices"
     )]
     NotDirect { source_device: DeviceIndex, target: DeviceIndex, through: DeviceIndex },
+    #[error("{described} links or routes are described between {pairs} pairs of devices")]
+    TooManyPairs { described: usize, pairs: usize },
     #[error("pieces of no bytes: copies through another device need at least one")]
     NoPieces,
 }
@@ -213,16 +215,49 @@ impl Machine {
         if route != Route::Pull {
             self.routes.push((source, target, route));
         }
+        self.check_routes()?;
+        Ok(self)
+    }
+
+    /// The same machine with these links and routes besides, which a file described. Takes time in
+    /// proportion to their number, and refuses more of them than there are pairs of devices.
+    pub(crate) fn with_described(
+        mut self,
+        links: Vec<Link>,
+        routes: Vec<(DeviceIndex, DeviceIndex, Route)>,
+    ) -> Result<Self, MachineError> {
+        let pairs = self.devices.len() * self.devices.len();
+        if links.len().max(routes.len()) > pairs {
+            let described = links.len().max(routes.len());
+            return Err(MachineError::TooManyPairs { described, pairs });
+        }
+        self.check_devices(links.iter().flat_map(|link| [link.source, link.target]))?;
+        self.check_devices(routes.iter().flat_map(|&(source, target, _)| [source, target]))?;
+        (self.links, self.routes) = (links, routes);
+        self.check_routes()?;
+        Ok(self)
+    }
+
+    /// Every route through a device consists of two direct copies.
+    fn check_routes(&self) -> Result<(), MachineError> {
+        // By source, the targets that are reached through another device: a bit each.
+        let mut indirect = [0u64; Self::DEVICES_MAX];
+        for &(source, target, route) in &self.routes {
+            if matches!(route, Route::Through(_)) {
+                indirect[source.index()] |= 1 << target.0;
+            }
+        }
         for &(source, target, route) in &self.routes {
             let Route::Through(through) = route else { continue };
             self.check_devices([through])?;
-            let is_direct = |from, to| !matches!(self.route(from, to), Route::Through(_));
+            let is_direct =
+                |from: DeviceIndex, to: DeviceIndex| indirect[from.index()] >> to.0 & 1 == 0;
             let apart = through != source && through != target;
             if !(apart && is_direct(source, through) && is_direct(through, target)) {
                 return Err(MachineError::NotDirect { source_device: source, target, through });
             }
         }
-        Ok(self)
+        Ok(())
     }
 
     fn check_devices(

@@ -12,6 +12,9 @@ use crate::compile::{self, CompileError, CompileOptions};
 use crate::graph::{BufferInfo, BufferKind, GraphData, TaskGraph, TaskInfo};
 use crate::machine::{DeviceIndex, Machine};
 
+/// Every memory in an arena begins at a multiple of this: the cache line, and what keeps `memcpy` fast.
+pub(crate) const ARENA_ALIGN: u64 = 64;
+
 /// A compiled graph: what runs on which lane, in which order, waiting for what, in which memory.
 ///
 /// A plan never changes, holds no device and no pointer, and can be shared by any number of threads.
@@ -107,7 +110,7 @@ pub struct Copy {
 impl Copy {
     /// How many bytes are moved.
     pub fn bytes(&self) -> u64 {
-        self.views.iter().map(View::bytes).sum()
+        self.views.iter().map(View::bytes).fold(0, u64::saturating_add)
     }
 }
 
@@ -219,7 +222,7 @@ impl ExecutionPlan {
         let bound = (self.memories.iter())
             .filter(|memory| memory.device == device && memory.place == MemoryPlace::Bound)
             .map(|memory| memory.bytes);
-        self.arena_bytes[device.index()].saturating_add(bound.sum())
+        bound.fold(self.arena_bytes[device.index()], u64::saturating_add)
     }
 
     /// The tasks, in submission order.

@@ -2,7 +2,8 @@
 //!
 //! The file holds all that a plan is: the recorded graph, the machine, and what was compiled. Loading verifies the
 //! checksum and then proves the plan anew, so that neither damage nor a forged file can make one that races or refers
-//! outside itself.
+//! outside itself. What the proof may cost is bounded by the file's size, so that a small file cannot ask for much
+//! time or memory.
 
 mod codec;
 mod tables;
@@ -10,7 +11,7 @@ mod validate;
 
 use codec::{Reader, Writer};
 
-use crate::check::CheckError;
+use crate::check::{Budget, CheckError};
 use crate::graph::TaskGraph;
 use crate::machine::{Machine, MachineError};
 use crate::plan::ExecutionPlan;
@@ -59,7 +60,9 @@ impl ExecutionPlan {
         writer.into_bytes()
     }
 
-    /// The plan that `bytes` hold.
+    /// Returns the plan that `bytes` hold.
+    ///
+    /// Takes any bytes, also hostile ones: time and memory are bounded in proportion to their number.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, StoreError> {
         if bytes.len() < HEADER_BYTES + CHECKSUM_BYTES || !bytes.starts_with(MAGIC) {
             return Err(StoreError::NotAPlan);
@@ -79,7 +82,7 @@ impl ExecutionPlan {
         let mut reader = Reader::new(&bytes[..end], HEADER_BYTES);
         let mut plan = tables::read(&mut reader)?;
         reader.expect_end()?;
-        plan.check()?;
+        plan.check_within(&mut Budget::for_file(bytes.len()))?;
         let has_manual = plan.graph.tasks.iter().any(|task| task.manual);
         plan.is_proven = !has_manual;
         let (found, expected) = (plan.graph_fingerprint, plan.graph.fingerprint());

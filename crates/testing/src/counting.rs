@@ -24,13 +24,15 @@ pub struct CountingAllocator {
     allocations: AtomicU64,
     watched: AtomicU64,
     bytes_live: AtomicU64,
+    bytes_peak: AtomicU64,
 }
 
 impl CountingAllocator {
     /// An allocator that has counted nothing yet.
     pub const fn new() -> Self {
         let (allocations, watched) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { allocations, watched, bytes_live: AtomicU64::new(0) }
+        let (bytes_live, bytes_peak) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { allocations, watched, bytes_live, bytes_peak }
     }
 
     /// From here on, allocations of the calling thread are also counted apart.
@@ -59,6 +61,19 @@ impl CountingAllocator {
     pub fn bytes_live(&self) -> u64 {
         self.bytes_live.load(Ordering::Relaxed)
     }
+
+    /// Calls `run`; returns by how many bytes the live ones grew at most meanwhile, over all threads.
+    pub fn bytes_peak_of<T>(&self, run: impl FnOnce() -> T) -> (T, u64) {
+        let before = self.bytes_live();
+        self.bytes_peak.store(before, Ordering::Relaxed);
+        let result = run();
+        (result, self.bytes_peak.load(Ordering::Relaxed).saturating_sub(before))
+    }
+
+    fn grow(&self, bytes: usize) {
+        let live = self.bytes_live.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        self.bytes_peak.fetch_max(live, Ordering::Relaxed);
+    }
 }
 
 thread_local! {
@@ -70,7 +85,7 @@ thread_local! {
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.count();
-        self.bytes_live.fetch_add(layout.size() as u64, Ordering::Relaxed);
+        self.grow(layout.size());
         // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
     }
@@ -83,7 +98,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         self.count();
-        self.bytes_live.fetch_add(size as u64, Ordering::Relaxed);
+        self.grow(size);
         self.bytes_live.fetch_sub(layout.size() as u64, Ordering::Relaxed);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.realloc(pointer, layout, size) }

@@ -2,7 +2,7 @@
 
 use syncline_deps::{Access, OverlapStats, Region};
 
-use super::{CheckError, Happens};
+use super::{Budget, CheckError, Happens};
 use crate::graph::GraphData;
 use crate::plan::{ExecutionPlan, OpIndex};
 
@@ -25,9 +25,14 @@ pub enum Manual {
     LikeAnyTask,
 }
 
-pub fn check(plan: &ExecutionPlan, happens: &Happens, manual: Manual) -> Result<(), CheckError> {
+pub fn check(
+    plan: &ExecutionPlan,
+    happens: &Happens,
+    manual: Manual,
+    budget: &mut Budget,
+) -> Result<(), CheckError> {
     let graph = &*plan.graph;
-    let overlaps = overlapping_places(graph);
+    let overlaps = overlapping_places(graph, budget)?;
     let mut uses: Vec<Vec<LaneUse>> = vec![Vec::new(); graph.places.len()];
     for (at, task) in graph.tasks.iter().enumerate() {
         let op = plan.task_ops[at];
@@ -41,6 +46,7 @@ pub fn check(plan: &ExecutionPlan, happens: &Happens, manual: Manual) -> Result<
         if !task.manual || manual == Manual::LikeAnyTask {
             for arg in args.iter().filter(|arg| arg.access != Access::NoDep) {
                 for &other in &overlaps[arg.place as usize] {
+                    budget.spend(1 + uses[other as usize].len() as u64)?;
                     let conflict = uses[other as usize].iter().find_map(|lane| {
                         let reader = lane.reader.filter(|_| arg.access.writes());
                         [lane.writer, reader]
@@ -83,25 +89,49 @@ fn race(plan: &ExecutionPlan, first: OpIndex, second: OpIndex, place: u32) -> Ch
 }
 
 /// For each place those of the same buffer that share a byte with it, itself included unless it is empty.
-fn overlapping_places(graph: &GraphData) -> Vec<Vec<u32>> {
+fn overlapping_places(graph: &GraphData, budget: &mut Budget) -> Result<Vec<Vec<u32>>, CheckError> {
     let mut by_buffer: Vec<Vec<u32>> = vec![Vec::new(); graph.buffers.len()];
-    for (at, place) in graph.places.iter().enumerate() {
+    for (at, place) in graph.places.iter().enumerate().filter(|(_, place)| !place.view.is_empty()) {
         by_buffer[place.buffer as usize].push(at as u32);
     }
-    let regions: Vec<Region> = graph.places.iter().map(|place| Region::of(&place.view)).collect();
     let mut overlaps = vec![Vec::new(); graph.places.len()];
-    let mut stats = OverlapStats::default();
-    for places in &mut by_buffer {
-        places.retain(|&place| !graph.places[place as usize].view.is_empty());
-        for (at, &a) in places.iter().enumerate() {
-            overlaps[a as usize].push(a);
-            for &b in &places[..at] {
-                if regions[a as usize].overlaps(&regions[b as usize], &mut stats) {
-                    overlaps[a as usize].push(b);
-                    overlaps[b as usize].push(a);
-                }
+    for places in by_buffer {
+        let region = |&place: &u32| Region::of(&graph.places[place as usize].view);
+        let regions: Vec<Region> = places.iter().map(region).collect();
+        (0..places.len()).for_each(|at| overlaps[places[at] as usize].push(places[at]));
+        each_overlap(&regions, budget, |one, other| {
+            overlaps[places[one] as usize].push(places[other]);
+            overlaps[places[other] as usize].push(places[one]);
+            Ok(())
+        })?;
+    }
+    Ok(overlaps)
+}
+
+/// Calls `each` with every two of `regions`, none of them empty, that share a byte.
+pub fn each_overlap(
+    regions: &[Region],
+    budget: &mut Budget,
+    mut each: impl FnMut(usize, usize) -> Result<(), CheckError>,
+) -> Result<(), CheckError> {
+    let mut order: Vec<usize> = (0..regions.len()).collect();
+    order.sort_unstable_by_key(|&at| regions[at].start());
+    for (at, &one) in order.iter().enumerate() {
+        let later = order[at + 1..].iter();
+        for &other in later.take_while(|&&other| regions[other].start() < regions[one].end()) {
+            if overlap(&regions[one], &regions[other], budget)? {
+                each(one, other)?;
             }
         }
     }
-    overlaps
+    Ok(())
+}
+
+/// Returns `true` if the regions share a byte.
+pub fn overlap(one: &Region, other: &Region, budget: &mut Budget) -> Result<bool, CheckError> {
+    let mut stats = OverlapStats::default();
+    let answer = one.overlaps(other, &mut stats);
+    let solving = stats.solved * Budget::PER_SOLVED + stats.exhausted * Budget::PER_EXHAUSTED;
+    budget.spend(1 + solving)?;
+    Ok(answer)
 }

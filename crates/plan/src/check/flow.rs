@@ -5,10 +5,10 @@
 
 use std::ops::Range;
 
-use syncline_deps::{Access, BufferId};
+use syncline_deps::{Access, BufferId, View};
 
-use super::{CheckError, Happens};
-use crate::compile::{Run, runs_of};
+use super::{Budget, CheckError, Happens};
+use crate::compile::{Run, runs_count, runs_of};
 use crate::plan::{ExecutionPlan, MemoryIndex, MemoryPlace, OpKind, TaskIndex};
 
 /// What a buffer held before the run.
@@ -16,7 +16,11 @@ const INITIAL: u32 = 0;
 /// What memory of the plan holds before anybody writes it.
 const GARBAGE: u32 = u32::MAX;
 
-pub fn check(plan: &ExecutionPlan, happens: &Happens) -> Result<(), CheckError> {
+pub fn check(
+    plan: &ExecutionPlan,
+    happens: &Happens,
+    budget: &mut Budget,
+) -> Result<(), CheckError> {
     let mut memories_of: Vec<Vec<usize>> = vec![Vec::new(); plan.graph.buffers.len()];
     for (at, memory) in plan.memories.iter().enumerate() {
         memories_of[memory.buffer.0 as usize].push(at);
@@ -31,19 +35,20 @@ pub fn check(plan: &ExecutionPlan, happens: &Happens) -> Result<(), CheckError> 
             followed.then(|| Flow::new(plan, memories))
         })
         .collect();
-    note_accesses(plan, &mut flows);
+    note_accesses(plan, &mut flows, budget)?;
     for flow in flows.iter_mut().flatten() {
-        flow.ready(plan);
+        flow.ready(plan, budget)?;
     }
     for &op in &happens.sequence {
         match plan.ops[op.index()].kind {
-            OpKind::Task(task) => run_task(plan, task, &mut flows)?,
+            OpKind::Task(task) => run_task(plan, task, &mut flows, budget)?,
             OpKind::Copy(copy) => {
                 let copy = &plan.copies[copy.index()];
                 let buffer = plan.memories[copy.source.index()].buffer;
                 if let Some(flow) = &mut flows[buffer.0 as usize] {
-                    let runs = copy.views.iter().flat_map(runs_of);
-                    runs.for_each(|run| flow.copy(copy.source, copy.target, run));
+                    for run in copy.views.iter().flat_map(runs_of) {
+                        flow.copy(copy.source, copy.target, run, budget)?;
+                    }
                 }
             }
         }
@@ -52,17 +57,24 @@ pub fn check(plan: &ExecutionPlan, happens: &Happens) -> Result<(), CheckError> 
         if let Some(flow) = flow
             && !plan.is_temporary(BufferId(buffer as u64))
         {
-            flow.check_home(plan)?;
+            flow.check_home(plan, budget)?;
         }
     }
     Ok(())
 }
 
 /// Collects the ends of all runs and the writers of the buffers that are followed.
-fn note_accesses(plan: &ExecutionPlan, flows: &mut [Option<Flow>]) {
+fn note_accesses(
+    plan: &ExecutionPlan,
+    flows: &mut [Option<Flow>],
+    budget: &mut Budget,
+) -> Result<(), CheckError> {
+    // Each view is enumerated here and once more when its op is followed.
+    let mut pay = |view: &View| budget.spend(runs_count(view).saturating_mul(2 * Budget::PER_RUN));
     for task in plan.tasks() {
         for arg in task.args().filter(|arg| arg.access != Access::NoDep) {
             if let Some(flow) = &mut flows[arg.buffer.0 as usize] {
+                pay(arg.view)?;
                 for run in runs_of(arg.view) {
                     flow.bounds.extend([run.start, run.end]);
                     if arg.access.writes() {
@@ -75,30 +87,34 @@ fn note_accesses(plan: &ExecutionPlan, flows: &mut [Option<Flow>]) {
     for copy in &plan.copies {
         let buffer = plan.memories[copy.source.index()].buffer;
         if let Some(flow) = &mut flows[buffer.0 as usize] {
-            let runs = copy.views.iter().flat_map(runs_of);
-            flow.bounds.extend(runs.flat_map(|run| [run.start, run.end]));
+            for view in &copy.views {
+                pay(view)?;
+                flow.bounds.extend(runs_of(view).into_iter().flat_map(|run| [run.start, run.end]));
+            }
         }
     }
+    Ok(())
 }
 
 fn run_task(
     plan: &ExecutionPlan,
     task: TaskIndex,
     flows: &mut [Option<Flow>],
+    budget: &mut Budget,
 ) -> Result<(), CheckError> {
     let flow_of = |memory: MemoryIndex| plan.memories[memory.index()].buffer.0 as usize;
     for arg in plan.args_of(task).filter(|arg| arg.access.reads()) {
         if let Some(flow) = &flows[flow_of(arg.memory)] {
             for run in runs_of(arg.view) {
                 let reader = || format!("`{}`", plan.task(task).name());
-                flow.check_read(plan, arg.memory, run, task.0 + 1, reader)?;
+                flow.check_read(plan, arg.memory, run, task.0 + 1, reader, budget)?;
             }
         }
     }
     for arg in plan.args_of(task).filter(|arg| arg.access.writes()) {
         if let Some(flow) = &mut flows[flow_of(arg.memory)] {
             for run in runs_of(arg.view) {
-                flow.write(arg.memory, run, task.0 + 1);
+                flow.write(arg.memory, run, task.0 + 1, budget)?;
             }
         }
     }
@@ -129,13 +145,16 @@ impl Flow {
     }
 
     /// Called once all bounds and writes are known.
-    fn ready(&mut self, plan: &ExecutionPlan) {
+    fn ready(&mut self, plan: &ExecutionPlan, budget: &mut Budget) -> Result<(), CheckError> {
         self.bounds.sort_unstable();
         self.bounds.dedup();
         let pieces = self.bounds.len().saturating_sub(1);
+        budget.spend(pieces as u64 * (2 + self.memories.len() as u64))?;
         self.writers = vec![Vec::new(); pieces];
         for (run, task) in std::mem::take(&mut self.writes) {
-            for piece in self.pieces(run) {
+            let pieces = self.pieces(run);
+            budget.spend(pieces.len() as u64)?;
+            for piece in pieces {
                 self.writers[piece].push(task);
             }
         }
@@ -144,6 +163,7 @@ impl Flow {
             MemoryPlace::Arena { .. } => vec![GARBAGE; pieces],
         };
         self.versions = self.memories.iter().map(initial).collect();
+        Ok(())
     }
 
     fn pieces(&self, run: Run) -> Range<usize> {
@@ -156,16 +176,33 @@ impl Flow {
         found.expect("a memory of this buffer")
     }
 
-    fn write(&mut self, memory: MemoryIndex, run: Run, version: u32) {
+    fn write(
+        &mut self,
+        memory: MemoryIndex,
+        run: Run,
+        version: u32,
+        budget: &mut Budget,
+    ) -> Result<(), CheckError> {
         let (number, pieces) = (self.number(memory), self.pieces(run));
+        budget.spend(pieces.len() as u64)?;
         self.versions[number][pieces].fill(version);
+        Ok(())
     }
 
-    fn copy(&mut self, source: MemoryIndex, target: MemoryIndex, run: Run) {
+    fn copy(
+        &mut self,
+        source: MemoryIndex,
+        target: MemoryIndex,
+        run: Run,
+        budget: &mut Budget,
+    ) -> Result<(), CheckError> {
         let (source, target) = (self.number(source), self.number(target));
-        for piece in self.pieces(run) {
+        let pieces = self.pieces(run);
+        budget.spend(pieces.len() as u64)?;
+        for piece in pieces {
             self.versions[target][piece] = self.versions[source][piece];
         }
+        Ok(())
     }
 
     /// What the serial run has in `piece` when task number `before` (from one) begins.
@@ -182,9 +219,12 @@ impl Flow {
         run: Run,
         before: u32,
         reader: impl Fn() -> String,
+        budget: &mut Budget,
     ) -> Result<(), CheckError> {
         let number = self.number(memory);
-        for piece in self.pieces(run) {
+        let pieces = self.pieces(run);
+        budget.spend(pieces.len() as u64)?;
+        for piece in pieces {
             let (found, expected) = (self.versions[number][piece], self.expected(piece, before));
             if found != expected {
                 return Err(CheckError::Stale {
@@ -201,7 +241,7 @@ impl Flow {
     }
 
     /// At the end, the memory that the caller brought holds the last version of every byte.
-    fn check_home(&self, plan: &ExecutionPlan) -> Result<(), CheckError> {
+    fn check_home(&self, plan: &ExecutionPlan, budget: &mut Budget) -> Result<(), CheckError> {
         let home = self.memories.iter().find(|&&at| plan.memories[at].place == MemoryPlace::Bound);
         let Some(&home) = home else {
             let what = "an external buffer has no memory that the caller binds".into();
@@ -211,7 +251,8 @@ impl Flow {
             return Ok(());
         };
         let memory = MemoryIndex(home as u32);
-        self.check_read(plan, memory, Run { start, end }, u32::MAX, || "the caller".to_owned())
+        let reader = || "the caller".to_owned();
+        self.check_read(plan, memory, Run { start, end }, u32::MAX, reader, budget)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Happens-before of a plan, from the order on lanes and the waits alone.
 
-use super::CheckError;
+use super::{Budget, CheckError};
 use crate::plan::{ExecutionPlan, LaneIndex, OpIndex, Wait};
 use crate::run_waits::RunWaits;
 
@@ -23,18 +23,24 @@ pub struct Happens {
 impl Happens {
     /// Runs the lanes without doing anything; an error if they cannot all come to their ends.
     pub fn of(plan: &ExecutionPlan) -> Result<Self, CheckError> {
-        Self::of_runs(plan, 1, None)
+        Self::of_within(plan, &mut Budget::unlimited())
+    }
+
+    /// As [`Happens::of`], within `budget`.
+    pub fn of_within(plan: &ExecutionPlan, budget: &mut Budget) -> Result<Self, CheckError> {
+        Self::of_runs(plan, 1, None, budget)
     }
 
     /// As [`Happens::of`] for two successive runs that are ordered by nothing but their lanes and `between`.
     pub fn of_two_runs(plan: &ExecutionPlan, between: &RunWaits) -> Result<Self, CheckError> {
-        Self::of_runs(plan, 2, Some(between))
+        Self::of_runs(plan, 2, Some(between), &mut Budget::unlimited())
     }
 
     fn of_runs(
         plan: &ExecutionPlan,
         runs: u32,
         between: Option<&RunWaits>,
+        budget: &mut Budget,
     ) -> Result<Self, CheckError> {
         let lanes = plan.lanes.len();
         let count = plan.ops.len() * runs as usize;
@@ -55,8 +61,9 @@ impl Happens {
         let mut latest = vec![0u32; lanes];
         loop {
             let before = happens.sequence.len();
+            budget.spend(lanes as u64)?;
             for lane in 0..lanes {
-                happens.advance(plan, runs, between, lane, &mut done, &mut latest);
+                happens.advance(plan, runs, between, lane, &mut done, &mut latest, budget)?;
             }
             if happens.sequence.len() == before {
                 break;
@@ -69,6 +76,7 @@ impl Happens {
     }
 
     /// Runs `lane` until it ends or must wait.
+    #[allow(clippy::too_many_arguments)]
     fn advance(
         &mut self,
         plan: &ExecutionPlan,
@@ -77,7 +85,8 @@ impl Happens {
         lane: usize,
         done: &mut [u32],
         latest: &mut [u32],
-    ) {
+        budget: &mut Budget,
+    ) -> Result<(), CheckError> {
         let record = plan.lanes[lane];
         while done[lane] < record.count * runs {
             let run = done[lane] / record.count;
@@ -93,9 +102,11 @@ impl Happens {
                 own.chain(last.iter().map(|wait| over(wait, run - 1)))
             };
             if waits().any(|(from, count)| done[from] < count) {
-                return;
+                return Ok(());
             }
             if own.len() + last.len() > 0 {
+                let rows = 1 + own.len() + last.len();
+                budget.spend(rows as u64 * self.lanes as u64)?;
                 let new = (self.rows.len() / self.lanes) as u32;
                 let base = latest[lane] as usize * self.lanes;
                 self.rows.extend_from_within(base..base + self.lanes);
@@ -112,6 +123,7 @@ impl Happens {
             self.sequence.push(OpIndex(number as u32));
             done[lane] += 1;
         }
+        Ok(())
     }
 
     /// The number of the op at `position` of `lane`, over all runs.

@@ -1,8 +1,9 @@
 //! Copies do not race with anything in the memories they touch, and memories that share bytes do not meet in time.
 
-use syncline_deps::{Access, OverlapStats, Region, View};
+use syncline_deps::{Access, Region, View};
 
-use super::{CheckError, Happens};
+use super::conflicts::overlap;
+use super::{Budget, CheckError, Happens};
 use crate::plan::{ExecutionPlan, MemoryIndex, MemoryPlace, OpIndex, OpKind};
 
 /// One op's use of one memory.
@@ -13,14 +14,18 @@ struct Use<'a> {
     is_copy: bool,
 }
 
-pub fn check(plan: &ExecutionPlan, happens: &Happens) -> Result<(), CheckError> {
+pub fn check(
+    plan: &ExecutionPlan,
+    happens: &Happens,
+    budget: &mut Budget,
+) -> Result<(), CheckError> {
     let uses = uses_by_memory(plan);
     for (memory, uses) in uses.iter().enumerate() {
         if uses.iter().any(|one| one.is_copy) {
-            check_copies(plan, happens, MemoryIndex(memory as u32), uses)?;
+            check_copies(plan, happens, MemoryIndex(memory as u32), uses, budget)?;
         }
     }
-    check_arenas(plan, happens, &uses)
+    check_arenas(plan, happens, &uses, budget)
 }
 
 fn uses_by_memory(plan: &ExecutionPlan) -> Vec<Vec<Use<'_>>> {
@@ -55,17 +60,18 @@ fn check_copies(
     happens: &Happens,
     memory: MemoryIndex,
     uses: &[Use<'_>],
+    budget: &mut Budget,
 ) -> Result<(), CheckError> {
     let regions: Vec<Region> = uses.iter().map(|one| Region::of(one.view)).collect();
-    let mut stats = OverlapStats::default();
     for (at, one) in uses.iter().enumerate().filter(|(_, one)| one.is_copy) {
+        budget.spend(uses.len() as u64)?;
         for (other_at, other) in uses.iter().enumerate() {
             let harmless = other.op == one.op
                 || other.access == Access::NoDep
                 || !(one.access.writes() || other.access.writes())
                 || happens.before(one.op, other.op)
                 || happens.before(other.op, one.op);
-            if !harmless && regions[at].overlaps(&regions[other_at], &mut stats) {
+            if !harmless && overlap(&regions[at], &regions[other_at], budget)? {
                 return Err(CheckError::Race {
                     first: plan.site(one.op),
                     second: plan.site(other.op),
@@ -84,6 +90,7 @@ fn check_arenas(
     plan: &ExecutionPlan,
     happens: &Happens,
     uses: &[Vec<Use<'_>>],
+    budget: &mut Budget,
 ) -> Result<(), CheckError> {
     let mut in_arenas: Vec<(u16, u64, u64, usize)> = Vec::new();
     for (at, memory) in plan.memories.iter().enumerate() {
@@ -95,13 +102,17 @@ fn check_arenas(
         }
     }
     in_arenas.sort_unstable();
-    let ends: Vec<LaneEnds> = uses.iter().map(|uses| lane_ends(happens, uses)).collect();
+    let mut ends: Vec<LaneEnds> = Vec::with_capacity(uses.len());
+    for uses in uses {
+        ends.push(lane_ends(happens, uses, budget)?);
+    }
     for (at, &(device, _, end, one)) in in_arenas.iter().enumerate() {
         let sharing = in_arenas[at + 1..]
             .iter()
             .take_while(|&&(other_device, start, _, _)| other_device == device && start < end);
         for &(_, _, _, other) in sharing {
             let (first, second) = (&ends[one], &ends[other]);
+            budget.spend(1 + 2 * first.len() as u64 * second.len() as u64)?;
             let gap = find_gap(happens, first, second);
             if let (Some((a, b)), Some(_)) = (gap, find_gap(happens, second, first)) {
                 let buffer = |memory| plan.buffer_name(MemoryIndex(memory as u32)).into();
@@ -117,9 +128,14 @@ fn check_arenas(
     Ok(())
 }
 
-fn lane_ends(happens: &Happens, uses: &[Use<'_>]) -> LaneEnds {
+fn lane_ends(
+    happens: &Happens,
+    uses: &[Use<'_>],
+    budget: &mut Budget,
+) -> Result<LaneEnds, CheckError> {
     let mut ends: LaneEnds = Vec::new();
     for one in uses {
+        budget.spend(1 + ends.len() as u64)?;
         let (lane, position) = happens.place(one.op);
         match ends.iter_mut().find(|known| known.0 == lane) {
             Some(known) => {
@@ -133,7 +149,7 @@ fn lane_ends(happens: &Happens, uses: &[Use<'_>]) -> LaneEnds {
             None => ends.push((lane, one.op, one.op)),
         }
     }
-    ends
+    Ok(ends)
 }
 
 /// A user of `first` that does not happen before some user of `second`.

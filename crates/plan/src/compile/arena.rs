@@ -13,11 +13,8 @@ use super::order::Schedule;
 use super::waits::ReuseEdge;
 use crate::graph::GraphData;
 use crate::machine::Machine;
-use crate::plan::{MemoryPlace, OpKind};
+use crate::plan::{ARENA_ALIGN, MemoryPlace, OpKind};
 use free::FreeList;
-
-/// Every memory begins at a multiple of this: the cache line, and what keeps `memcpy` fast.
-const ALIGN: u64 = 64;
 
 /// When bytes may be used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +56,7 @@ pub fn lay_out(
     for memory in order {
         let lifetime = &lifetimes[memory as usize];
         let record = &mut lowered.memories[memory as usize];
-        let bytes = record.bytes.next_multiple_of(ALIGN);
+        let bytes = record.bytes.next_multiple_of(ARENA_ALIGN);
         let arena = &mut arenas[record.device.index()];
         arena.release(lifetime, reuse);
         let offset = arena.take(memory, bytes, lifetime);

@@ -14,7 +14,7 @@ use super::blocks::Blocks;
 use super::error::CompileError;
 use super::lower::Lowered;
 use super::place::Placement;
-use super::runs::{Run, merge, pieces_of, runs_of, views_of};
+use super::runs::{Run, merge, pieces_of, runs_count, runs_of, views_of};
 use crate::graph::{ArgRecord, BufferKind, GraphData};
 use crate::machine::{DeviceIndex, Machine, Route};
 use crate::plan::{Copy, CopyIndex, Memory, MemoryIndex, MemoryPlace, OpKind, TaskIndex};
@@ -30,7 +30,7 @@ pub fn lower(
     machine: &Machine,
     placement: &Placement,
 ) -> Result<Lowered, CompileError> {
-    let mut lowering = Lowering::new(graph, machine, placement);
+    let mut lowering = Lowering::new(graph, machine, placement)?;
     for task in 0..graph.tasks.len() {
         lowering.task(task)?;
     }
@@ -73,7 +73,11 @@ struct Tracked {
 }
 
 impl<'a> Lowering<'a> {
-    fn new(graph: &'a GraphData, machine: &'a Machine, placement: &'a Placement) -> Self {
+    fn new(
+        graph: &'a GraphData,
+        machine: &'a Machine,
+        placement: &'a Placement,
+    ) -> Result<Self, CompileError> {
         let devices = machine.devices().len();
         let (place_numbers, places) = number_places(graph);
         let tracked = needs_tracking(graph, placement)
@@ -81,13 +85,15 @@ impl<'a> Lowering<'a> {
             .zip(&places)
             .enumerate()
             .map(|(buffer, (needed, places))| {
-                needed.then(|| {
-                    let home = (graph.buffers[buffer].kind == BufferKind::External)
-                        .then_some(placement.buffer_homes[buffer]);
-                    Tracked::new(graph, places, home, devices)
-                })
+                if !needed {
+                    return Ok(None);
+                }
+                let home = (graph.buffers[buffer].kind == BufferKind::External)
+                    .then_some(placement.buffer_homes[buffer]);
+                check_runs(graph, buffer, places)?;
+                Ok(Some(Tracked::new(graph, places, home, devices)))
             })
-            .collect();
+            .collect::<Result<_, CompileError>>()?;
         let mut out = Lowered::default();
         let count = graph.tasks.len();
         out.kinds.reserve(count);
@@ -97,7 +103,7 @@ impl<'a> Lowering<'a> {
         out.pinned.reserve(count);
         out.preds_end.reserve(count);
         out.preds.reserve(graph.edges.len());
-        Self {
+        Ok(Self {
             graph,
             machine,
             placement,
@@ -107,7 +113,7 @@ impl<'a> Lowering<'a> {
             place_numbers,
             resident: vec![false; graph.buffers.len() * devices],
             legs: 0,
-        }
+        })
     }
 
     fn task(&mut self, task: usize) -> Result<(), CompileError> {
@@ -324,7 +330,7 @@ impl<'a> Lowering<'a> {
         self.mark_resident(buffer, source);
         self.mark_resident(buffer, target);
         let op = self.out.len() as u32;
-        let bytes = views.iter().map(View::bytes).sum();
+        let bytes = views.iter().map(View::bytes).fold(0, u64::saturating_add);
         // Memories have no number before all are known: the device stands in until `finish`.
         self.out.copies.push(Copy {
             source: self.stand_in(buffer, source),
@@ -481,6 +487,19 @@ impl Tracked {
     fn bytes(&self, block: u32) -> u64 {
         self.blocks.runs(block).iter().map(|run| run.end - run.start).sum()
     }
+}
+
+/// The intervals of all views of a buffer are held in memory: a limit on how many keeps a view of
+/// 2^40 of them from asking for all of it.
+fn check_runs(graph: &GraphData, buffer: usize, places: &[u32]) -> Result<(), CompileError> {
+    const RUNS_MAX: u64 = 1 << 26;
+    let of_place = |&place: &u32| runs_count(&graph.places[place as usize].view);
+    let runs = places.iter().map(of_place).fold(0, u64::saturating_add);
+    if runs > RUNS_MAX {
+        let buffer = graph.names.get(graph.buffers[buffer].name).to_owned();
+        return Err(CompileError::TooFine { buffer, runs, max: RUNS_MAX });
+    }
+    Ok(())
 }
 
 /// For each place its number in its buffer, and for each buffer its places.

@@ -30,6 +30,11 @@ pub enum CompileError {
         task: String,
         index: u32,
     },
+    #[error(
+        "buffer `{buffer}` is used in {runs} separate intervals of bytes: copies between devices can \
+         follow at most {max}; use it on one device, or make its views contiguous"
+    )]
+    TooFine { buffer: String, runs: u64, max: u64 },
     #[error("the plan would have {ops} ops, copies included: at most {max} are possible")]
     TooLarge { ops: usize, max: usize },
 }

@@ -11,12 +11,9 @@ pub struct Run {
     pub end: u64,
 }
 
-/// The bytes that `view` touches, as sorted intervals that neither overlap nor touch.
-pub fn runs_of(view: &View) -> Vec<Run> {
-    if view.is_empty() {
-        return Vec::new();
-    }
-    let (low, _) = view.span().expect("not empty");
+/// The bytes of the innermost run of `view`, which is not empty, and the strides and counts at which
+/// it is repeated, smallest first.
+fn nested(view: &View) -> (u64, Vec<(u64, u64)>) {
     // A negative stride visits the same bytes as the positive one, from the other end.
     let mut dims: Vec<(u64, u64)> = (view.shape().iter().zip(view.strides()))
         .filter(|&(&size, &stride)| size > 1 && stride != 0)
@@ -24,13 +21,33 @@ pub fn runs_of(view: &View) -> Vec<Run> {
         .collect();
     dims.sort_unstable();
     let mut bytes = view.dtype().bytes();
-    let mut outer = &dims[..];
-    while let [(stride, size), rest @ ..] = outer
-        && *stride <= bytes
-    {
-        bytes += stride * (size - 1);
-        outer = rest;
+    let joined = dims.iter().take_while(|&&(stride, size)| {
+        let joins = stride <= bytes;
+        if joins {
+            bytes += stride * (size - 1);
+        }
+        joins
+    });
+    let joined = joined.count();
+    dims.drain(..joined);
+    (bytes, dims)
+}
+
+/// How many intervals [`runs_of`] looks at for `view`.
+pub fn runs_count(view: &View) -> u64 {
+    if view.is_empty() {
+        return 0;
     }
+    nested(view).1.iter().fold(1, |count, &(_, size)| count.saturating_mul(size))
+}
+
+/// The bytes that `view` touches, as sorted intervals that neither overlap nor touch.
+pub fn runs_of(view: &View) -> Vec<Run> {
+    if view.is_empty() {
+        return Vec::new();
+    }
+    let (low, _) = view.span().expect("not empty");
+    let (bytes, outer) = nested(view);
     let mut runs = Vec::with_capacity(outer.iter().map(|&(_, size)| size as usize).product());
     let mut index = [0u64; MAX_DIMS];
     let mut start = low;

@@ -201,16 +201,10 @@ fn read_machine(r: &mut Reader<'_>) -> Result<Machine, StoreError> {
         Ok((source, target, route))
     })?;
     let piece_bytes = r.number("size of pieces")?;
-    let mut machine = Machine::new(devices)?
+    let machine = Machine::new(devices)?
         .with_piece_bytes(piece_bytes)?
         .with_sync_ns(r.number("cost of a wait")?);
-    for (source, target, route) in routes {
-        machine = machine.with_route(source, target, route)?;
-    }
-    for link in links {
-        machine = machine.with_link(link)?;
-    }
-    Ok(machine)
+    Ok(machine.with_described(links, routes)?)
 }
 
 fn write_graph(graph: &GraphData, w: &mut Writer) {

@@ -1,7 +1,8 @@
 //! Every number by which a plan's parts find each other is in range.
 
 use crate::check::CheckError;
-use crate::graph::{BufferKind, GraphData};
+use crate::compile::machine_lanes;
+use crate::graph::{BufferKind, GraphData, TaskGraph};
 use crate::plan::{ExecutionPlan, MemoryPlace, OpKind};
 
 impl ExecutionPlan {
@@ -17,6 +18,8 @@ impl ExecutionPlan {
         ensure(self.task_devices.iter().all(|device| device.index() < devices), "tasks' devices")?;
         ensure(self.arg_memories.len() == graph.args.len(), "a memory for each argument")?;
         ensure(self.arena_bytes.len() == devices, "an arena for each device")?;
+        let fits = |&bytes: &u64| bytes <= TaskGraph::BYTES_MAX;
+        ensure(self.arena_bytes.iter().all(fits), "arenas that can be addressed")?;
         self.validate_memories()?;
         self.validate_args()?;
         self.validate_copies()?;
@@ -77,12 +80,13 @@ impl ExecutionPlan {
     }
 
     fn validate_ops(&self) -> Result<(), CheckError> {
+        let lanes = self.lanes.iter().map(|lane| (lane.device, lane.kind));
+        ensure(lanes.eq(machine_lanes(&self.machine)), "the lanes of the machine")?;
         let total: u64 = self.lanes.iter().map(|lane| u64::from(lane.count)).sum();
         ensure(total == self.ops.len() as u64, "as many ops as the lanes have")?;
         let mut first = 0;
         for lane in &self.lanes {
             ensure(lane.first.0 == first, "lanes one after the other")?;
-            ensure(lane.device.index() < self.machine.devices().len(), "lanes' devices")?;
             first += lane.count;
         }
         ensure(self.task_ops.len() == self.graph.tasks.len(), "an op for each task")?;
@@ -111,6 +115,7 @@ impl ExecutionPlan {
             };
             let fresh = seen.is_some_and(|seen| !std::mem::replace(seen, true));
             ensure(fresh, "each task and copy once")?;
+            ensure(op.start_ns <= op.end_ns, "ops that end after they begin")?;
             ensure(op.waits_start == waits_end && op.waits_end >= waits_end, "waits in order")?;
             waits_end = op.waits_end;
         }
@@ -130,6 +135,7 @@ impl ExecutionPlan {
 fn validate_graph(graph: &GraphData) -> Result<(), CheckError> {
     let named = |name: u32| (name as usize) < graph.names.len();
     for buffer in &graph.buffers {
+        ensure(buffer.bytes <= TaskGraph::BYTES_MAX, "buffers that can be addressed")?;
         ensure(named(buffer.name.0) && buffer.home.is_none_or(|home| named(home.0)), "names")?;
     }
     for place in &graph.places {
