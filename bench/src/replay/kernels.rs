@@ -4,40 +4,45 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
+use syncline_deps::Dtype;
 use syncline_device::cpu::{CpuDevice, CpuOptions};
-use syncline_device::{Deadline, Kernel};
+use syncline_device::{Deadline, Kernel, KernelArg};
 use syncline_runtime::UnifiedExecutor;
 
 use crate::measure::figure;
 use crate::row::Row;
 
-/// `execute_kernel` of an empty closure, beside boxed closures through a channel to a thread.
+/// `execute_kernel` of an empty closure, without arguments and with one, beside boxed closures through a channel to a
+/// thread.
 pub fn run(count: u32, times: usize) -> Vec<Row> {
     let mut executor = UnifiedExecutor::new();
     let device = CpuDevice::open(CpuOptions::new(0).compute_lanes(1)).expect("a lane can be had");
+    let buffer = device.buffer(64);
+    let view = buffer.tensor(Dtype::F32, &[16]).expect("it is as large");
     let device = executor.add_device(device).expect("the first one");
     let empty = Kernel::cpu("empty", |_| ());
-    let (mut submits, mut totals, mut channels) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..times {
-        let began = Instant::now();
-        for _ in 0..count {
-            let point = executor.execute_kernel(device, &empty, vec![], vec![]);
-            std::hint::black_box(point.expect("an empty kernel runs anywhere"));
-        }
-        submits.push(began.elapsed().as_nanos() as f64 / f64::from(count));
-        executor.synchronize_all(Deadline::NEVER).expect("empty kernels do not fail");
-        totals.push(began.elapsed().as_nanos() as f64 / f64::from(count));
-        channels.push(through_a_channel(count));
-    }
-    let channel = figure(channels).median;
-    let row = |work, figure| {
+    let channel = figure((0..times).map(|_| through_a_channel(count)).collect()).median;
+    let row = |work: &str, figure| {
         let row = Row::new("replay", work, "ns_per_kernel", u64::from(count), figure);
         row.beside("boxed closures, std::sync::mpsc", channel)
     };
-    vec![
-        row("execute_kernel, submitted", figure(submits)),
-        row("execute_kernel, submitted and run", figure(totals)),
-    ]
+    let mut rows = Vec::new();
+    for (what, args) in [("no arguments", vec![]), ("one argument", vec![KernelArg::inout(view)])] {
+        let (mut submits, mut totals) = (Vec::new(), Vec::new());
+        for _ in 0..times {
+            let began = Instant::now();
+            for _ in 0..count {
+                let point = executor.execute_kernel(device, &empty, args.clone(), vec![]);
+                std::hint::black_box(point.expect("an empty kernel runs anywhere"));
+            }
+            submits.push(began.elapsed().as_nanos() as f64 / f64::from(count));
+            executor.synchronize_all(Deadline::NEVER).expect("empty kernels do not fail");
+            totals.push(began.elapsed().as_nanos() as f64 / f64::from(count));
+        }
+        rows.push(row(&format!("execute_kernel, {what}, submitted"), figure(submits)));
+        rows.push(row(&format!("execute_kernel, {what}, submitted and run"), figure(totals)));
+    }
+    rows
 }
 
 fn through_a_channel(count: u32) -> f64 {

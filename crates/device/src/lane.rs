@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::submit::{self, Ordered};
-use crate::{Batch, Command, Deadline, DeviceError, DeviceSpec, Kernel, Point, Timeline, Work};
+use crate::{Batch, Deadline, DeviceError, DeviceSpec, Point, Timeline, Work};
 
 /// An in-order stream of work on one device, with one timeline.
 ///
@@ -46,15 +46,6 @@ pub trait Lane: Send + Sync + fmt::Debug {
     /// `work` comes from a check against this lane, and no work that conflicts with it (touches the same bytes, one of
     /// the two writing) runs at the same time: every such work is ordered by waits or by this lane.
     unsafe fn enqueue(&self, work: Work) -> Result<Point, DeviceError>;
-
-    /// Runs a kernel without arguments, scalars or waits: what a batch of just that would do, at the least cost.
-    fn launch(&self, kernel: &Kernel) -> Result<Point, DeviceError> {
-        kernel.require(self.info().device.backend)?;
-        let Batch { waits, commands, signals, task } =
-            Command::dispatch(kernel, Vec::new(), Vec::new()).into();
-        // SAFETY: it touches no buffer, so that nothing conflicts with it.
-        unsafe { self.enqueue(Work { waits, commands, signals, task, leases: Vec::new() }) }
-    }
 
     /// Makes a failed lane usable again, with a fresh timeline; points of the old one stay failed. Does nothing to a
     /// lane that has not failed.

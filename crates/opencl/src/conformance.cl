@@ -1,4 +1,4 @@
-// The kernels of the conformance suite, for contiguous arguments of one dimension.
+// The kernels of the conformance suite: the first two for contiguous arguments of one dimension.
 
 #pragma OPENCL FP_CONTRACT OFF
 
@@ -20,9 +20,21 @@ __kernel void scale(__global float *x, __global const uint *params) {
     if (at < params[2]) x[params[0] + at] *= as_float(params[WORDS]);
 }
 
+// Where element `rest` of argument `arg` lies.
+static int place(uint arg, uint rest, __global const uint *params) {
+    __global const uint *words = params + WORDS * arg;
+    int at = (int)words[0];
+    for (int dim = (int)words[1] - 1; dim >= 0; dim--) {
+        at += (int)(rest % words[2 + dim]) * (int)words[10 + dim];
+        rest /= words[2 + dim];
+    }
+    return at;
+}
+
 __kernel void add(__global const float *a, __global const float *b, __global float *sums,
                   __global const uint *params) {
-    uint at = element();
-    if (at < params[2])
-        sums[params[2 * WORDS] + at] = a[params[0] + at] + b[params[WORDS] + at];
+    uint at = element(), count = 1;
+    for (uint dim = 0; dim < params[1]; dim++) count *= params[2 + dim];
+    if (at < count)
+        sums[place(2, at, params)] = a[place(0, at, params)] + b[place(1, at, params)];
 }

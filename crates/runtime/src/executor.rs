@@ -218,9 +218,6 @@ impl UnifiedExecutor {
         args: Vec<KernelArg>,
         scalars: Vec<Scalar>,
     ) -> Result<Point, ExecutorError> {
-        if args.is_empty() && scalars.is_empty() {
-            return Ok(self.context(device)?.default_lane().launch(kernel)?);
-        }
         self.execute(device, Batch::from(Command::dispatch(kernel, args, scalars)))
     }
 

@@ -198,10 +198,9 @@ fn column_blocks_of_one_matrix_on_several_lanes(bench: &Bench<'_>) -> Result<(),
 
 fn a_kernel_without_an_implementation_is_refused(bench: &Bench<'_>) -> Result<(), Fault> {
     let nowhere = Kernel::builder("nowhere").build();
-    let refuse =
-        |result| refused(result, |error| matches!(error, DeviceError::NoImplementation { .. }));
-    refuse(bench.lane().submit(Command::dispatch(&nowhere, vec![], vec![]).into()))?;
-    refuse(bench.lane().launch(&nowhere))
+    refused(bench.lane().submit(Command::dispatch(&nowhere, vec![], vec![]).into()), |error| {
+        matches!(error, DeviceError::NoImplementation { .. })
+    })
 }
 
 fn need_closures(bench: &Bench<'_>) -> Result<(), Fault> {
@@ -215,9 +214,10 @@ fn a_kernel_without_arguments(bench: &Bench<'_>) -> Result<(), Fault> {
     let kernel = Kernel::cpu("count", move |_| {
         counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     });
-    let first = bench.lane().launch(&kernel)?;
+    let launch = || bench.lane().submit(Command::dispatch(&kernel, vec![], vec![]).into());
+    let first = launch()?;
     for step in 1..1_000 {
-        let point = bench.lane().launch(&kernel)?;
+        let point = launch()?;
         ensure!(point.value() == first.value() + step, "{point:?} after {first:?}");
     }
     bench.lane().synchronize(bench.in_time())?;
@@ -227,20 +227,22 @@ fn a_kernel_without_arguments(bench: &Bench<'_>) -> Result<(), Fault> {
 }
 
 fn strided_arguments(bench: &Bench<'_>) -> Result<(), Fault> {
-    need_closures(bench)?;
+    let kernel = bench.kernel("add")?;
     let buffer = bench.buffer(&(0..24).map(|at| at as f32).collect::<Vec<_>>())?;
-    let turned = View::contiguous(Dtype::F32, &[4, 6])?.transpose(0, 1)?;
-    let out = floats(bench, &[0.0; 24])?;
-    let kernel = Kernel::cpu("turn", |args| -> Result<(), DeviceError> {
-        let (from, to) = (args.strided::<f32>(0)?, args.slice_mut::<f32>(1)?);
-        for (at, x) in to.iter_mut().enumerate() {
-            *x = from.get(&[at as u64 / 4, at as u64 % 4]);
-        }
-        Ok(())
-    });
-    let source = buffer.view(turned)?;
-    run(bench, &kernel, vec![KernelArg::input(source.clone()), KernelArg::output(out.clone())])?;
-    ensure!(out.to_vec::<f32>()? == source.to_vec::<f32>()?, "{:?}", out.to_vec::<f32>()?);
+    let turned = buffer.view(View::contiguous(Dtype::F32, &[4, 6])?.transpose(0, 1)?)?;
+    // Every second element, backwards.
+    let others = bench.buffer(&(0..48).map(|at| at as f32).collect::<Vec<_>>())?;
+    let backwards = others.view(View::strided(Dtype::F32, 47 * 4, &[6, 4], &[-32, -8])?)?;
+    let out = bench.buffer(&[0f32; 24])?.tensor(Dtype::F32, &[6, 4])?;
+    let args = vec![
+        KernelArg::input(turned.clone()),
+        KernelArg::input(backwards.clone()),
+        KernelArg::output(out.clone()),
+    ];
+    run(bench, &kernel, args)?;
+    let sums = turned.to_vec::<f32>()?.into_iter().zip(backwards.to_vec::<f32>()?);
+    let expected: Vec<f32> = sums.map(|(a, b)| a + b).collect();
+    ensure!(out.to_vec::<f32>()? == expected, "{:?}", out.to_vec::<f32>()?);
     Ok(())
 }
 

@@ -27,14 +27,18 @@ fn scale(args: &mut KernelArgs<'_>) -> Result<(), DeviceError> {
 }
 
 fn add(args: &mut KernelArgs<'_>) -> Result<(), DeviceError> {
-    let (a, b) = (args.slice::<f32>(0)?, args.slice::<f32>(1)?);
-    let sums = args.slice_mut::<f32>(2)?;
-    if a.len() != b.len() || a.len() != sums.len() {
-        let message = format!("{} and {} elements for {}", a.len(), b.len(), sums.len());
+    let (a, b) = (args.strided::<f32>(0)?, args.strided::<f32>(1)?);
+    let shape = args.view(2)?.shape().to_vec();
+    if a.shape() != shape || b.shape() != shape {
+        let message = format!("{:?} and {:?} for {shape:?}", a.shape(), b.shape());
         return Err(DeviceError::BadArgument { arg: 2, message });
     }
-    for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
-        *sum = a + b;
+    for (number, sum) in (0..).zip(args.slice_mut::<f32>(2)?) {
+        let (mut rest, mut index) = (number, vec![0; shape.len()]);
+        for (at, &size) in index.iter_mut().zip(&shape).rev() {
+            (*at, rest) = (rest % size, rest / size);
+        }
+        *sum = a.get(&index) + b.get(&index);
     }
     Ok(())
 }

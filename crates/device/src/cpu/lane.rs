@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use super::queue::Queue;
 use super::run;
-use crate::{Backend, DeviceError, DeviceSpec, Kernel, Lane, LaneInfo, Point, Timeline, Work};
+use crate::{Backend, DeviceError, DeviceSpec, Lane, LaneInfo, Point, Timeline, Work};
 
 /// One worker thread and its queue.
 pub(super) struct CpuLane {
@@ -63,11 +63,6 @@ impl Lane for CpuLane {
 
     unsafe fn enqueue(&self, work: Work) -> Result<Point, DeviceError> {
         self.queue.push(Box::new(work))
-    }
-
-    fn launch(&self, kernel: &Kernel) -> Result<Point, DeviceError> {
-        kernel.require(Backend::Cpu)?;
-        self.queue.push_bare(kernel)
     }
 
     fn recover(&self) {

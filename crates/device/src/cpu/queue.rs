@@ -1,15 +1,14 @@
 //! The queue between those who submit to a CPU lane and its worker.
 //!
 //! Submitters push under a lock; the worker takes everything at once, so that the lock is taken once for many batches
-//! when there are many. A worker that finds nothing looks a little longer, then sleeps; who pushes next wakes it. Kernels
-//! without arguments that follow each other are one item, a burst, to which runs are added while the worker is at it.
+//! when there are many. A worker that finds nothing spins for a while, then parks; the next push wakes it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::sync::{WaitWord, spins};
-use crate::{DeviceError, Kernel, LaneInfo, Point, Timeline, TimelineOwner, Work};
+use crate::{DeviceError, LaneInfo, Point, Timeline, TimelineOwner, Work};
 
 pub(super) struct Queue {
     pub(super) info: LaneInfo,
@@ -29,61 +28,16 @@ struct Apart<T>(T);
 
 struct State {
     items: Vec<Item>,
-    /// The last item, if it is a burst that more runs can be added to.
-    open: Option<Arc<Burst>>,
     owner: Arc<TimelineOwner>,
     value_last: u64,
     failed: Option<DeviceError>,
     worker_sleeps: bool,
 }
 
-/// What was submitted, and the value that says it has completed.
+/// What was submitted, and the value that says it has completed. Small, since a queue may grow long.
 pub(super) struct Item {
-    pub(super) job: Job,
+    pub(super) work: Box<Work>,
     pub(super) value: u64,
-}
-
-impl State {
-    fn next_point(&mut self) -> Point {
-        self.value_last += 1;
-        self.owner.timeline().point(self.value_last)
-    }
-
-    /// The last item takes no more runs.
-    fn seal(&mut self) {
-        if let Some(burst) = self.open.take() {
-            burst.seal();
-        }
-    }
-}
-
-/// Small, since a queue may grow long.
-pub(super) enum Job {
-    Batch(Box<Work>),
-    Burst(Arc<Burst>),
-}
-
-/// A kernel without arguments, waits or signals, submitted any number of times in a row.
-///
-/// One more run is one more count: no memory, no reference count that the worker and the submitter would take from each
-/// other, and no lock for a worker that is at it.
-pub(super) struct Burst {
-    pub(super) kernel: Kernel,
-    /// The value of its first run.
-    pub(super) first: u64,
-    /// How many runs there are, and whether that is all. Written under the queue's lock.
-    count: Apart<AtomicU64>,
-}
-
-/// No more runs will be added.
-const SEALED: u64 = 1 << 63;
-
-impl Burst {
-    fn seal(&self) {
-        let count = self.count.0.load(Ordering::Relaxed);
-        // Not a step of its own: the lock is held. Release: see `Queue::push_bare`.
-        self.count.0.store(count | SEALED, Ordering::Release);
-    }
 }
 
 /// What the worker found.
@@ -97,14 +51,8 @@ pub(super) enum Taken {
 impl Queue {
     pub(super) fn new(info: LaneInfo) -> Self {
         let owner = Arc::new(Timeline::owned(&info.name, 0, None));
-        let state = State {
-            items: Vec::new(),
-            open: None,
-            owner,
-            value_last: 0,
-            failed: None,
-            worker_sleeps: false,
-        };
+        let state =
+            State { items: Vec::new(), owner, value_last: 0, failed: None, worker_sleeps: false };
         Self {
             stop: Timeline::new("stop", 0),
             info,
@@ -119,53 +67,11 @@ impl Queue {
     pub(super) fn push(&self, mut work: Box<Work>) -> Result<Point, DeviceError> {
         let mut state = self.lock_open(work.task.as_ref())?;
         self.drop_own_waits(&state, &mut work.waits)?;
-        let point = state.next_point();
-        state.seal();
-        state.items.push(Item { job: Job::Batch(work), value: point.value() });
+        state.value_last += 1;
+        let point = state.owner.timeline().point(state.value_last);
+        state.items.push(Item { work, value: point.value() });
         self.announce(state);
         Ok(point)
-    }
-
-    /// Adds one more run of a kernel without arguments.
-    pub(super) fn push_bare(&self, kernel: &Kernel) -> Result<Point, DeviceError> {
-        let mut state = self.lock_open(None)?;
-        let point = state.next_point();
-        match &state.open {
-            Some(burst) if burst.kernel.key() == kernel.key() => {
-                // Release: what the submitter did before is seen by the kernel. The worker is awake: it seals a burst
-                // before it leaves it.
-                burst.count.0.store(point.value() - burst.first + 1, Ordering::Release);
-            }
-            _ => {
-                state.seal();
-                let burst = Arc::new(Burst {
-                    kernel: kernel.clone(),
-                    first: point.value(),
-                    count: Apart(AtomicU64::new(1)),
-                });
-                state.open = Some(burst.clone());
-                state.items.push(Item { job: Job::Burst(burst), value: point.value() });
-                self.announce(state);
-            }
-        }
-        Ok(point)
-    }
-
-    /// How many runs `burst` has, once there are more than `done`; `None` when there will be no more.
-    pub(super) fn more_of(&self, burst: &Arc<Burst>, done: u64) -> Option<u64> {
-        let count = || burst.count.0.load(Ordering::Acquire);
-        let is_decided = |count: u64| count & !SEALED > done || count & SEALED != 0;
-        if !is_decided(count()) {
-            look(|| is_decided(count()));
-        }
-        if !is_decided(count()) {
-            let mut state = self.lock();
-            // Nobody adds to it while the lock is held, and afterwards nobody can.
-            if !is_decided(count()) {
-                state.seal();
-            }
-        }
-        Some(count() & !SEALED).filter(|&count| count > done)
     }
 
     /// The state of a lane that takes work.
@@ -238,7 +144,6 @@ impl Queue {
     pub(super) fn fail(&self, cause: &DeviceError) -> Vec<Item> {
         let mut state = self.lock();
         state.failed.get_or_insert_with(|| cause.clone());
-        state.seal();
         std::mem::take(&mut state.items)
     }
 
@@ -289,9 +194,9 @@ impl Queue {
 
 /// Pauses between two looks: a fraction of a microsecond. Each look takes a cache line from whoever submits; between
 /// looks one who submits many small batches gets several of them in.
-pub(super) const PAUSES: u32 = 8;
+const PAUSES: u32 = 8;
 
-pub(super) fn pause(times: u32) {
+fn pause(times: u32) {
     (0..times).for_each(|_| std::hint::spin_loop());
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::queue::{Burst, Item, Job, PAUSES, Queue, Taken, pause};
+use super::queue::{Item, Queue, Taken};
 use crate::copy::CopyPlan;
 use crate::{
     BufferView, Command, Copy, Deadline, DeviceError, Dispatch, Fill, HostFunction, Kernel,
@@ -19,11 +19,12 @@ pub(super) fn work(queue: &Queue) {
         while let Some(item) = left.next() {
             // User code is guarded where it is called. This guard is for what is overlooked: a lane
             // whose thread has ended without a word would leave everyone waiting.
-            let ran =
-                guarded(|| run(queue, item, &owner, &mut scratch)).unwrap_or_else(|message| {
-                    let name = &queue.info.name;
-                    Err(fail(queue, &owner, panicked(name, None, message)))
-                });
+            let Item { work, value } = item;
+            let ran = guarded(|| run_batch(queue, *work, value, &owner, &mut scratch));
+            let ran = ran.unwrap_or_else(|message| {
+                let name = &queue.info.name;
+                Err(fail(queue, &owner, panicked(name, None, message)))
+            });
             if let Err(Failed { cause, behind }) = ran {
                 // A lane that closes hands everything back below; one that fails does so here, and goes on.
                 discard(queue, &cause, left.by_ref());
@@ -52,58 +53,6 @@ fn fail(queue: &Queue, owner: &TimelineOwner, cause: DeviceError) -> Failed {
     let behind = queue.fail(&cause);
     owner.fail(cause.clone());
     Failed { cause, behind }
-}
-
-fn run(
-    queue: &Queue,
-    item: Item,
-    owner: &TimelineOwner,
-    scratch: &mut Vec<RawArg>,
-) -> Result<(), Failed> {
-    match item.job {
-        Job::Batch(work) => run_batch(queue, *work, item.value, owner, scratch),
-        Job::Burst(burst) => {
-            let result = run_burst(queue, &burst, owner);
-            drop_guarded(burst);
-            result.map_err(|cause| fail(queue, owner, cause))
-        }
-    }
-}
-
-fn run_burst(queue: &Queue, burst: &Arc<Burst>, owner: &TimelineOwner) -> Result<(), DeviceError> {
-    let (mut done, mut pauses) = (0, 0);
-    while let Some(count) = queue.more_of(burst, done) {
-        for at in done..count {
-            run_bare(queue, &burst.kernel)?;
-            signal(owner, burst.first + at);
-        }
-        pauses = pauses_after(count - done, pauses);
-        pause(pauses);
-        done = count;
-    }
-    Ok(())
-}
-
-/// How long to leave alone one who submits, after finding `found` runs: the longer, the more come in a stream. One who
-/// waits for each run is not kept waiting, nor is a worker that has plenty.
-fn pauses_after(found: u64, before: u32) -> u32 {
-    const LONGEST: u32 = 8 * PAUSES;
-    match found {
-        0..4 => PAUSES,
-        4..256 => (2 * before).clamp(PAUSES, LONGEST),
-        _ => 0,
-    }
-}
-
-fn run_bare(queue: &Queue, kernel: &Kernel) -> Result<(), DeviceError> {
-    refuse_if_closing(queue)?;
-    let function = kernel.cpu_function().expect("checked when it was submitted");
-    // SAFETY: there are no arguments.
-    let mut args = unsafe { KernelArgs::from_raw(&[], &[]) };
-    match guarded(|| function(&mut args)) {
-        Ok(result) => result.map_err(|message| failed(kernel, None, message)),
-        Err(message) => Err(panicked(kernel.name(), None, message)),
-    }
 }
 
 fn signal(owner: &TimelineOwner, value: u64) {
@@ -150,11 +99,7 @@ fn run_batch(
 /// Gives up batches that come after a failure.
 fn discard(queue: &Queue, cause: &DeviceError, items: impl Iterator<Item = Item>) {
     for item in items {
-        let Job::Batch(work) = item.job else {
-            drop_guarded(item);
-            continue;
-        };
-        let Work { commands, signals, task, leases, .. } = *work;
+        let Work { commands, signals, task, leases, .. } = *item.work;
         drop_guarded(commands);
         drop_guarded(leases);
         fail_signals(&signals, &cause.inherited(&queue.info.name, task.as_ref()));

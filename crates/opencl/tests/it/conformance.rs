@@ -6,10 +6,9 @@ use syncline_opencl::conformance::suite;
 use crate::{devices, options, with_pocl_devices};
 
 /// What a device with compiled kernels skips: cases for closures, and for kernels that fail when they are told to.
-const COMPILED: [&str; 7] = [
+const COMPILED: [&str; 6] = [
     "memory/huge_sizes",
     "dispatch/a_kernel_without_arguments",
-    "dispatch/strided_arguments",
     "dispatch/overlapping_arguments_are_told_apart",
     "dispatch/inputs_cannot_be_written",
     "failure/a_kernel_that_fails",

@@ -14,10 +14,9 @@ fn run(probe: &Probe) -> Option<Report> {
 }
 
 /// What needs closures as kernels, or a thorough run.
-const SKIPPED: [&str; 7] = [
+const SKIPPED: [&str; 6] = [
     "memory/huge_sizes",
     "dispatch/a_kernel_without_arguments",
-    "dispatch/strided_arguments",
     "dispatch/overlapping_arguments_are_told_apart",
     "dispatch/inputs_cannot_be_written",
     "failure/a_kernel_that_fails",
