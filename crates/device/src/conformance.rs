@@ -14,12 +14,14 @@
 //! ```
 
 mod bench;
+mod between;
 mod copies;
 mod dispatch;
 mod failure;
 mod kernels;
 mod memory;
 mod order;
+mod recordings;
 mod report;
 mod stress;
 mod timeline;
@@ -54,6 +56,8 @@ const GROUPS: &[(&str, &[Case])] = &[
     ("order", order::CASES),
     ("copies", copies::CASES),
     ("dispatch", dispatch::CASES),
+    ("recordings", recordings::CASES),
+    ("between", between::CASES),
     ("failure", failure::CASES),
     ("stress", stress::CASES),
 ];

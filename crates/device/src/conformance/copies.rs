@@ -10,6 +10,7 @@ cases!(
     flat_copies_by_size,
     flat_copies_by_alignment,
     large_flat_copies,
+    copies_and_fills_of_more_than_128_mebibytes,
     large_copies_of_rows,
     copies_of_nothing,
     column_blocks,
@@ -111,6 +112,36 @@ fn large_flat_copies(bench: &Bench<'_>) -> Result<(), Fault> {
         let count = bytes - 64;
         let (source, target) = (View::bytes_at(from, count)?, View::bytes_at(to, count)?);
         check_large(bench, bytes, &source, &target)?;
+    }
+    Ok(())
+}
+
+/// More than many devices bind to a kernel at once, and not a multiple of anything.
+fn copies_and_fills_of_more_than_128_mebibytes(bench: &Bench<'_>) -> Result<(), Fault> {
+    let bytes = (128u64 << 20) + 1;
+    let available = bench.device.info().memory_bytes;
+    bench.need(available >= 3 * bytes, "memory for two such buffers")?;
+    let (source, target) = (bench.device.buffer(bytes), bench.device.buffer(bytes));
+    bench.run(Command::fill(source.all(), Pattern::new(&[7])?))?;
+    source.write(bytes - 3, &[1u8, 2, 3])?;
+    bench.run(Command::fill(target.all(), Pattern::new(&[9])?))?;
+    bench.run(Command::copy(
+        source.view(View::bytes_at(1, bytes - 1)?)?,
+        target.view(View::bytes_at(0, bytes - 1)?)?,
+    ))?;
+    let middle = bytes / 2;
+    for (at, expected) in [(0, [7; 4]), (middle, [7; 4]), (bytes - 5, [7, 1, 2, 3])] {
+        let found = target.read::<u8>(at, 4)?;
+        ensure!(found == expected, "{found:?} at {at}");
+    }
+    ensure!(target.read::<u8>(bytes - 1, 1)? == [9], "the last byte was not to be copied");
+    // By strides over all of it.
+    let rows = View::strided(Dtype::U8, 0, &[8, 1_000], &[(bytes / 8) as i64, 1])?;
+    bench.run(Command::fill(target.view(rows)?, Pattern::new(&[5])?))?;
+    for row in 0..8 {
+        let at = row * (bytes / 8);
+        ensure!(target.read::<u8>(at, 1_000)? == [5; 1_000], "row {row} was not filled");
+        ensure!(target.read::<u8>(at + 1_000, 1)? == [7], "filled beyond row {row}");
     }
     Ok(())
 }

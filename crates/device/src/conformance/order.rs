@@ -20,6 +20,8 @@ cases!(
     a_batch_of_nothing_still_waits_and_signals,
     one_batch_signals_many_timelines,
     one_batch_waits_for_many_timelines,
+    one_batch_waits_for_many_and_signals_many,
+    batches_at_values_near_the_maximum,
     signals_come_before_the_lanes_own_point,
     a_wait_for_an_earlier_batch_of_the_same_lane,
     a_wait_for_a_later_batch_of_the_same_lane_is_refused,
@@ -149,6 +151,37 @@ fn one_batch_waits_for_many_timelines(bench: &Bench<'_>) -> Result<(), Fault> {
         timeline.signal(1)?;
     }
     bench.wait(&point)
+}
+
+fn one_batch_waits_for_many_and_signals_many(bench: &Bench<'_>) -> Result<(), Fault> {
+    bench.need_wait_before_signal()?;
+    let timelines = || (0..64).map(|_| Timeline::new("case", 0)).collect::<Vec<_>>();
+    let (gates, outs) = (timelines(), timelines());
+    let batch = Batch::new().waits(gates.iter().map(|gate| gate.point(2)));
+    let batch = outs.iter().fold(batch, |batch, out| batch.signal(out.point(3)));
+    let point = bench.lane().submit(batch)?;
+    gates.iter().try_for_each(|gate| gate.signal(1))?;
+    ensure!(!point.is_reached() && outs.iter().all(|out| out.value() == 0), "it did not wait");
+    gates.iter().rev().try_for_each(|gate| gate.signal(2))?;
+    bench.wait(&point)?;
+    ensure!(outs.iter().all(|out| out.value() == 3), "a signal is missing");
+    Ok(())
+}
+
+fn batches_at_values_near_the_maximum(bench: &Bench<'_>) -> Result<(), Fault> {
+    let [first, second] = bench.lanes()?;
+    let timeline = Timeline::new("case", Timeline::MAX_VALUE - 3);
+    let at = |below: u64| timeline.point(Timeline::MAX_VALUE - below);
+    first.submit(Batch::new().wait(at(3)).signal(at(2)))?;
+    bench.wait(&at(2))?;
+    second.submit(Batch::new().wait(at(2)).signal(at(0)))?;
+    bench.wait(&first.submit(Batch::new().wait(at(1)))?)?;
+    bench.wait(&second.submit(Batch::new().wait(at(0)))?)?;
+    let beyond = timeline.point(Timeline::MAX_VALUE + 1);
+    let point = first.submit(Batch::new().signal(beyond));
+    refused(point.and_then(|point| point.wait(bench.in_time())), |error| {
+        matches!(error, DeviceError::ValueTooLarge { .. })
+    })
 }
 
 fn signals_come_before_the_lanes_own_point(bench: &Bench<'_>) -> Result<(), Fault> {

@@ -16,11 +16,14 @@ cases!(
     wait_for_a_reached_value_returns_at_once,
     wait_for_nothing_returns_at_once,
     wait_for_any_of_nothing_is_refused,
+    wait_all_and_any_of_which_none_is_reached,
     wait_all_of_which_some_are_reached,
     wait_all_reached_later_from_a_thread,
     wait_any_of_which_one_is_reached,
     wait_any_reached_later_from_a_thread,
+    points_of_lanes_and_of_the_host_awaited_together,
     many_threads_wait_for_one_value,
+    many_threads_wait_for_one_point_of_a_lane,
     a_value_that_is_jumped_over_is_reached,
     one_value_awaited_again_and_again,
     a_deadline_that_passes,
@@ -106,6 +109,19 @@ fn wait_for_any_of_nothing_is_refused(bench: &Bench<'_>) -> Result<(), Fault> {
     refused(wait_any(&[], bench.in_time()), |error| *error == DeviceError::NothingToWaitFor)
 }
 
+fn wait_all_and_any_of_which_none_is_reached(bench: &Bench<'_>) -> Result<(), Fault> {
+    let timelines: Vec<_> = (0..5).map(|_| Timeline::new("case", 0)).collect();
+    let points: Vec<_> = timelines.iter().map(|of| of.point(1)).collect();
+    let passed = |error: &DeviceError| matches!(error, DeviceError::DeadlinePassed { .. });
+    refused(wait_all(&points, bench.soon()), passed)?;
+    refused(wait_any(&points, bench.soon()), passed)?;
+    timelines[2].signal(1)?;
+    refused(wait_all(&points, bench.soon()), passed)?;
+    let first = wait_any(&points, bench.in_time())?;
+    ensure!(first == 2, "point {first} instead of 2");
+    Ok(())
+}
+
 fn wait_all_of_which_some_are_reached(bench: &Bench<'_>) -> Result<(), Fault> {
     let (reached, pending) = (Timeline::new("reached", 3), Timeline::new("pending", 0));
     let points = [reached.point(2), pending.point(1), reached.point(3)];
@@ -150,6 +166,24 @@ fn wait_any_reached_later_from_a_thread(bench: &Bench<'_>) -> Result<(), Fault> 
     })
 }
 
+fn points_of_lanes_and_of_the_host_awaited_together(bench: &Bench<'_>) -> Result<(), Fault> {
+    bench.need_wait_before_signal()?;
+    let (gate, host) = (Timeline::new("gate", 0), Timeline::new("host", 0));
+    let blocked = bench.lane().submit(Batch::new().wait(gate.point(1)))?;
+    let points = [blocked, host.point(1)];
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| wait_any(&points, bench.in_time()));
+        a_moment();
+        host.signal(1)?;
+        let first = joined(waiter)?;
+        ensure!(first == 1, "the blocked lane was taken for reached");
+        let waiter = scope.spawn(|| wait_all(&points, bench.in_time()));
+        a_moment();
+        gate.signal(1)?;
+        joined(waiter)
+    })
+}
+
 fn many_threads_wait_for_one_value(bench: &Bench<'_>) -> Result<(), Fault> {
     let timeline = Timeline::new("case", 0);
     thread::scope(|scope| {
@@ -157,6 +191,19 @@ fn many_threads_wait_for_one_value(bench: &Bench<'_>) -> Result<(), Fault> {
             (0..16).map(|_| scope.spawn(|| timeline.wait(1, bench.in_time()))).collect();
         a_moment();
         timeline.signal(1)?;
+        waiters.into_iter().try_for_each(joined)
+    })
+}
+
+fn many_threads_wait_for_one_point_of_a_lane(bench: &Bench<'_>) -> Result<(), Fault> {
+    bench.need_wait_before_signal()?;
+    let gate = Timeline::new("gate", 0);
+    let point = bench.lane().submit(Batch::new().wait(gate.point(1)))?;
+    thread::scope(|scope| {
+        let waiters: Vec<_> =
+            (0..16).map(|_| scope.spawn(|| point.wait(bench.in_time()))).collect();
+        a_moment();
+        gate.signal(1)?;
         waiters.into_iter().try_for_each(joined)
     })
 }
