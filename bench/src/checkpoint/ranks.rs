@@ -4,13 +4,13 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
+use syncline_mpi::RankLauncher;
 use syncline_reshard::simulate::{Cluster, simulate};
 use syncline_reshard::transport::{Transport, Wait, shm};
 use syncline_reshard::{
     CopyService, Layout, PlanOptions, Schedule, ServiceOptions, Sources, Target, TransferPlan,
     Versions,
 };
-use syncline_testing::RankLauncher;
 
 use super::{BENCH, TIMEOUT};
 use crate::Effort;

@@ -29,6 +29,7 @@ mod endpoint;
 mod inbox;
 #[cfg(feature = "mpi")]
 mod join;
+mod launcher;
 #[cfg(feature = "mpi")]
 mod lines;
 #[cfg(feature = "mpi")]
@@ -44,6 +45,7 @@ pub use call::MpiError;
 pub use endpoint::MpiEndpoint;
 #[cfg(feature = "mpi")]
 pub use join::{JoinError, Options, Way};
+pub use launcher::RankLauncher;
 #[cfg(feature = "mpi")]
 pub use probe::Probe;
 #[cfg(feature = "mpi")]

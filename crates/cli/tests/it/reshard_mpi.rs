@@ -21,7 +21,8 @@ fn without_mpi_the_program_says_what_to_install() {
 mod with_mpi {
     use std::path::Path;
 
-    use syncline_testing::{RankLauncher, Rng};
+    use syncline_mpi::RankLauncher;
+    use syncline_testing::Rng;
 
     use super::{FROM, TO, run};
     use crate::support::{directory, write_checkpoint};

@@ -6,7 +6,8 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use syncline_testing::{RankLauncher, need};
+use syncline_mpi::RankLauncher;
+use syncline_testing::need;
 
 pub const SCENARIO: &str = "SYNCLINE_TEST_MPI";
 pub const LIMIT: Duration = Duration::from_secs(180);

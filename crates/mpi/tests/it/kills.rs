@@ -4,8 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use syncline_mpi::RankLauncher;
 use syncline_reshard::{PlanOptions, ServiceOptions, Target};
-use syncline_testing::RankLauncher;
 
 use crate::jobs::{self, launcher, on_one_host};
 use crate::models::{bind, shards};

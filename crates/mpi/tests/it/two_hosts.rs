@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use syncline_testing::{RankLauncher, need};
+use syncline_mpi::RankLauncher;
+use syncline_testing::need;
 
 use crate::jobs::{check, launcher};
 
