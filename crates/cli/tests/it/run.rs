@@ -1,12 +1,13 @@
 //! `run`, `example`, `kernels` and `devices`.
 
 use std::fs;
-use std::path::Path;
 
 use serde_json::{Value, json};
 use syncline_testing::need;
 
 use crate::support::{command, directory, in_terminal, run, run_with_input, write_text};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// Every example that ships, and the buffer that holds its result.
 const SHIPPED: [(&str, &str); 6] = [
@@ -283,29 +284,45 @@ fn one_plan_runs_over_cpu_vulkan_and_opencl() {
         return;
     };
     let folder = directory("run-mixed");
-    let text = fs::read_to_string(
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/programs/cholesky.json"),
-    )
-    .unwrap();
-    let mut program: Value = serde_json::from_str(&text).unwrap();
-    for (at, task) in program["tasks"].as_array_mut().unwrap().iter_mut().enumerate() {
-        task["device"] = json!(["cpu:0", "vulkan:0", "opencl:0"][at % 3]);
-    }
-    let program = write_text(&folder, "mixed.json", &program.to_string());
     let (trace, page) = (folder.join("trace.json"), folder.join("page.html"));
     let (trace, page) = (trace.to_str().unwrap(), page.to_str().unwrap());
-    let devices = ["run", &program, "--devices", "cpu,vulkan:0,opencl:0", "--check"];
-    let table = run(&[&devices[..], &["--trace", trace, "--report", page]].concat()).success();
+    let readme = fs::read_to_string(format!("{ROOT}/README.md")).unwrap();
+    let mixed = |line: &&str| line.contains("--devices cpu,vulkan:0,opencl:0");
+    let line = readme.lines().filter(|line| line.starts_with("syncline run")).find(mixed);
+    let words: Vec<&str> = line.expect("README shows it").split(' ').skip(1).collect();
+    let table = run(&[&words[..], &["--trace", trace, "--report", page]].concat()).success();
     for row in ["lane vulkan:0/0", "lane opencl:0/0", "moved vulkan:0 -> cpu:0", "check"] {
         assert!(table.lines().any(|line| line.starts_with(row)), "no {row} in\n{table}");
     }
     assert!(table.contains("floats within"), "{table}");
     let events: Value = serde_json::from_slice(&fs::read(trace).unwrap()).unwrap();
-    assert_viewable(events["traceEvents"].as_array().unwrap());
+    let events = events["traceEvents"].as_array().unwrap();
+    assert_viewable(events);
+    // Each task ran on the device that it names.
+    let program: Value =
+        serde_json::from_str(&fs::read_to_string(format!("{ROOT}/{}", words[1])).unwrap()).unwrap();
+    for device in ["cpu:0", "vulkan:0", "opencl:0"] {
+        let named = program["tasks"].as_array().unwrap().iter();
+        let named = named.filter(|task| task["device"] == device).count();
+        let ran = tasks_on(events, device);
+        assert!(named > 0 && ran == named, "{ran} of {named} tasks ran on {device}");
+    }
     let page = fs::read_to_string(page).unwrap();
     assert!(page.contains("vulkan:0") && page.contains("opencl:0"));
     let chosen = ["run", "examples/programs/cholesky.json", "--devices", "cpu,vulkan:0,opencl:0"];
     run(&[&chosen[..], &["--repeat", "3", "--check"]].concat()).success();
+}
+
+/// How many tasks the lanes of `device` ran.
+fn tasks_on(events: &[Value], device: &str) -> usize {
+    let prefix = format!("{device}/");
+    let is_its = |track: &&Value| {
+        let name = track["args"]["name"].as_str();
+        track["ph"] == "M" && name.is_some_and(|name| name.starts_with(&prefix))
+    };
+    let tracks: Vec<&Value> = events.iter().filter(is_its).map(|track| &track["tid"]).collect();
+    let ran = |event: &&Value| event["cat"] == "kernel" && tracks.contains(&&event["tid"]);
+    events.iter().filter(ran).count()
 }
 
 #[test]
