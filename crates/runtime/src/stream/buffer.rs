@@ -7,10 +7,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use syncline_deps::{Access, BufferId, TaskId, View};
-use syncline_device::Element;
+use syncline_device::{Deadline, Element};
 
 use super::StreamError;
 use super::failure::Record;
@@ -103,17 +103,17 @@ impl Shared {
     pub(crate) fn read<'s>(
         self: &'s Arc<Self>,
         buffer: &StreamBuffer,
-        within: Option<Duration>,
+        deadline: Deadline,
     ) -> Result<HostRead<'s>, StreamError> {
-        self.open(buffer, Access::Input, "host read", within).map(HostRead)
+        self.open(buffer, Access::Input, "host read", deadline).map(HostRead)
     }
 
     pub(crate) fn write<'s>(
         self: &'s Arc<Self>,
         buffer: &StreamBuffer,
-        within: Option<Duration>,
+        deadline: Deadline,
     ) -> Result<HostWrite<'s>, StreamError> {
-        self.open(buffer, Access::InOut, "host write", within).map(HostWrite)
+        self.open(buffer, Access::InOut, "host write", deadline).map(HostWrite)
     }
 
     /// Ends what stands for guards that were forgotten: when a stream is dropped, none that could be used is left.
@@ -138,9 +138,9 @@ impl Shared {
         buffer: &StreamBuffer,
         access: Access,
         name: &'static str,
-        within: Option<Duration>,
+        deadline: Deadline,
     ) -> Result<HostAccess<'s>, StreamError> {
-        let deadline = within.and_then(|within| Instant::now().checked_add(within));
+        let began = Instant::now();
         let all = View::bytes_at(0, buffer.bytes())
             .map_err(|_| StreamError::OutOfMemory { bytes: buffer.bytes() })?;
         let mut spec = TaskSpec::reused(name.into());
@@ -156,7 +156,7 @@ impl Shared {
             if place.is_granted() {
                 return Ok(true);
             }
-            if sleepy && deadline.is_none() {
+            if sleepy && deadline.instant().is_none() {
                 announced = true;
                 state.refuse_circle(&self.ring, task, "opening a buffer")?;
             }
@@ -178,8 +178,7 @@ impl Shared {
             // Granted in the last moment: go on.
             Ok(false) if !place.give_up() => {}
             Ok(false) => {
-                let (what, waited) =
-                    (format!("buffer {}", buffer.id()), within.unwrap_or_default());
+                let (what, waited) = (format!("buffer {}", buffer.id()), began.elapsed());
                 return Err(StreamError::TimedOut { what, waited });
             }
             Err(error) => {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use syncline_deps::{Access, Arg, DepInputs, EdgeFlags, Region, TaskId};
 use syncline_device::{KernelArgs, RawArg};
 
-use super::error::Failure;
+use super::error::{Cause, Failure};
 use super::nested::{Nested, NestedOutput};
+use super::scope::ScopeState;
 use super::shared::{Shared, lock};
 use super::task::{FRESH, TaskSpec};
 use super::work::Work;
@@ -45,6 +46,10 @@ pub struct TaskContext<'a> {
     raw: &'a [RawArg],
     nested: Option<Arc<Nested>>,
     failure: Option<Arc<Failure>>,
+    /// What the task and its children are cancelled with.
+    scope: Option<Arc<ScopeState>>,
+    /// Why a child was refused.
+    cancelled: Option<Cause>,
 }
 
 impl<'a> TaskContext<'a> {
@@ -53,8 +58,9 @@ impl<'a> TaskContext<'a> {
         lane: usize,
         work: &'a Work,
         raw: &'a [RawArg],
+        scope: Option<Arc<ScopeState>>,
     ) -> Self {
-        Self { shared, lane, work, raw, nested: None, failure: None }
+        Self { shared, lane, work, raw, nested: None, failure: None, scope, cancelled: None }
     }
 
     /// The task itself.
@@ -89,9 +95,18 @@ impl<'a> TaskContext<'a> {
     /// Where there are many unfinished ones, runs them first.
     ///
     /// # Errors
-    /// As [`Stream::submit`](super::Stream::submit); and where the child touches what is not its parent's.
+    /// As [`Stream::submit`](super::Stream::submit); where the child touches what is not its parent's; and where the
+    /// scope of the outermost task has been cancelled or its deadline has passed. A parent that returns that
+    /// error counts as cancelled.
     pub fn submit(&mut self, task: Task) -> Result<TaskHandle, StreamError> {
         let mut spec = task.spec;
+        if let Some(scope) = &self.scope
+            && let Some(cause) = scope.reason_to_skip()
+        {
+            let refused = scope.refusal(&cause);
+            self.cancelled = Some(cause);
+            return Err(refused);
+        }
         self.shared.check(&spec)?;
         let bytes = self.shared.need(&spec)?.bytes;
         let nested = self.open()?;
@@ -149,7 +164,7 @@ impl<'a> TaskContext<'a> {
         if let Some(nested) = &self.nested {
             return Ok(nested.clone());
         }
-        let nested = self.shared.nested.open(self.shared.options.ring_tasks);
+        let nested = self.shared.nested.open(self.shared.options.ring_tasks, self.scope.clone());
         self.nested = Some(nested.clone());
         let state = self.shared.lock();
         let mut book = lock(&nested.book);
@@ -229,10 +244,11 @@ impl<'a> TaskContext<'a> {
         Ok(outputs)
     }
 
-    /// Waits for all children and takes their ring apart. The failure of one of them.
-    pub(crate) fn close(&mut self) -> Option<Arc<Failure>> {
+    /// Waits for all children and takes their ring apart. Returns the failure of one of them, and why one was refused
+    /// because the scope was cancelled.
+    pub(crate) fn close(mut self) -> (Option<Arc<Failure>>, Option<Cause>) {
         self.wait_for_children();
-        let nested = self.nested.take()?;
+        let Some(nested) = self.nested.take() else { return (None, self.cancelled) };
         let outputs = std::mem::take(&mut *lock(&nested.outputs));
         let mut state = self.shared.lock();
         for output in &outputs {
@@ -250,7 +266,7 @@ impl<'a> TaskContext<'a> {
         }
         drop(book);
         self.shared.nested.close(nested);
-        self.failure.take()
+        (self.failure, self.cancelled)
     }
 }
 

@@ -2,17 +2,16 @@
 
 use std::io::Write;
 use std::sync::Arc;
-use std::time::Duration;
 
 use syncline_deps::{ScopeKind, TaskId};
-use syncline_device::Element;
+use syncline_device::{Deadline, Element};
 
 use super::heap::Memory;
 use super::shared::Shared;
-use super::sync::Ordering;
 use super::sync::thread::{self, JoinHandle};
 use super::{
-    HostRead, HostWrite, Scope, StreamBuffer, StreamError, StreamOptions, StreamStats, Task, worker,
+    HostRead, HostWrite, Scope, ScopeOptions, StreamBuffer, StreamError, StreamOptions,
+    StreamStats, Task, worker,
 };
 
 /// Runs tasks while they are submitted; see the [module](super).
@@ -156,12 +155,12 @@ impl Stream {
 
     /// A scope whose tasks are awaited or cancelled together.
     pub fn scope(&self, name: &str) -> Scope<'_> {
-        Scope::new(self, name, ScopeKind::Auto, None)
+        self.scope_with(name, ScopeOptions::default())
     }
 
-    /// A scope whose tasks must have begun within some time from now: later they fail.
-    pub fn scope_with_deadline(&self, name: &str, within: Duration) -> Scope<'_> {
-        Scope::new(self, name, ScopeKind::Auto, Some(within))
+    /// A scope with a deadline, or one that is cancelled with a token.
+    pub fn scope_with(&self, name: &str, options: ScopeOptions) -> Scope<'_> {
+        Scope::new(self, name, ScopeKind::Auto, options)
     }
 
     /// A scope in which nothing is looked up: its tasks wait for their explicit dependencies only. Tasks outside it
@@ -172,7 +171,7 @@ impl Stream {
     /// task or host access, inside or outside the scope, that writes bytes which it touches, or touches bytes which it
     /// writes.
     pub unsafe fn manual_scope(&self, name: &str) -> Scope<'_> {
-        Scope::new(self, name, ScopeKind::Manual, None)
+        Scope::new(self, name, ScopeKind::Manual, ScopeOptions::default())
     }
 
     /// Waits until a task has ended.
@@ -180,22 +179,29 @@ impl Stream {
     /// # Errors
     /// Where it failed, or something that it depends on did.
     pub fn wait(&self, task: &TaskHandle) -> Result<(), StreamError> {
-        self.wait_task(task, None)
+        self.wait_task(task, Deadline::NEVER)
     }
 
-    /// As [`Stream::wait`], but gives up after some time; the task goes on.
+    /// As [`Stream::wait`], but gives up at a deadline, or after a `Duration`; the task goes on.
+    ///
+    /// The calling thread may run ready tasks meanwhile. It begins none after the deadline, so that it is
+    /// late by the end of one body at most.
     ///
     /// # Errors
     /// Also where the time is up.
-    pub fn wait_within(&self, task: &TaskHandle, within: Duration) -> Result<(), StreamError> {
-        self.wait_task(task, Some(within))
+    pub fn wait_within(
+        &self,
+        task: &TaskHandle,
+        deadline: impl Into<Deadline>,
+    ) -> Result<(), StreamError> {
+        self.wait_task(task, deadline.into())
     }
 
-    fn wait_task(&self, task: &TaskHandle, within: Option<Duration>) -> Result<(), StreamError> {
+    fn wait_task(&self, task: &TaskHandle, deadline: Deadline) -> Result<(), StreamError> {
         if task.stream_id != self.shared.stream_id || task.id.ring() != 0 {
             return Err(StreamError::WrongStream { what: "task" });
         }
-        self.shared.wait_task(task.id, within)
+        self.shared.wait_task(task.id, deadline)
     }
 
     /// Waits until everything submitted before has ended.
@@ -204,15 +210,15 @@ impl Stream {
     /// The oldest failure since the last call, where there is one. It is forgotten then: what is submitted later no
     /// longer inherits it.
     pub fn wait_all(&self) -> Result<(), StreamError> {
-        self.shared.wait_all(None)
+        self.shared.wait_all(Deadline::NEVER)
     }
 
-    /// As [`Stream::wait_all`], but gives up after some time.
+    /// As [`Stream::wait_all`], but gives up as [`Stream::wait_within`] does.
     ///
     /// # Errors
     /// Also where the time is up.
-    pub fn wait_all_within(&self, within: Duration) -> Result<(), StreamError> {
-        self.shared.wait_all(Some(within))
+    pub fn wait_all_within(&self, deadline: impl Into<Deadline>) -> Result<(), StreamError> {
+        self.shared.wait_all(deadline.into())
     }
 
     /// Opens a buffer for reading, as soon as everything submitted before that writes it has ended.
@@ -220,19 +226,19 @@ impl Stream {
     /// # Errors
     /// Where one of the tasks that wrote it failed.
     pub fn read(&self, buffer: &StreamBuffer) -> Result<HostRead<'_>, StreamError> {
-        self.shared.read(buffer, None)
+        self.shared.read(buffer, Deadline::NEVER)
     }
 
-    /// As [`Stream::read`], but gives up after some time.
+    /// As [`Stream::read`], but gives up as [`Stream::wait_within`] does.
     ///
     /// # Errors
     /// Also where the time is up.
     pub fn read_within(
         &self,
         buffer: &StreamBuffer,
-        within: Duration,
+        deadline: impl Into<Deadline>,
     ) -> Result<HostRead<'_>, StreamError> {
-        self.shared.read(buffer, Some(within))
+        self.shared.read(buffer, deadline.into())
     }
 
     /// Opens a buffer for writing, as soon as everything submitted before that touches it has ended.
@@ -240,19 +246,19 @@ impl Stream {
     /// # Errors
     /// Where one of the tasks that touched it failed.
     pub fn write(&self, buffer: &StreamBuffer) -> Result<HostWrite<'_>, StreamError> {
-        self.shared.write(buffer, None)
+        self.shared.write(buffer, Deadline::NEVER)
     }
 
-    /// As [`Stream::write`], but gives up after some time.
+    /// As [`Stream::write`], but gives up as [`Stream::wait_within`] does.
     ///
     /// # Errors
     /// Also where the time is up.
     pub fn write_within(
         &self,
         buffer: &StreamBuffer,
-        within: Duration,
+        deadline: impl Into<Deadline>,
     ) -> Result<HostWrite<'_>, StreamError> {
-        self.shared.write(buffer, Some(within))
+        self.shared.write(buffer, deadline.into())
     }
 
     /// Waits until a buffer could be read.
@@ -300,12 +306,12 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.shared.dropping.store(true, Ordering::SeqCst);
+        self.shared.cancel.cancel();
         let inside = super::run::is_inside(self.shared.stream_id);
         self.shared.end_forgotten_guards();
         if !inside {
             // Scopes and guards borrow the stream, so none is left, and nothing can be refused.
-            let quiet = self.shared.wait_quiet(None);
+            let quiet = self.shared.wait_quiet(Deadline::NEVER);
             debug_assert!(quiet.is_ok(), "{quiet:?}");
         }
         self.shared.stop();

@@ -67,6 +67,6 @@ pub use context::TaskContext;
 pub use error::{Cause, Failure, StreamError};
 pub use handle::{Stream, TaskHandle};
 pub use options::StreamOptions;
-pub use scope::Scope;
+pub use scope::{Scope, ScopeOptions};
 pub use stats::{HighWater, StreamStats};
 pub use task::Task;

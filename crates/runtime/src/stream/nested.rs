@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use syncline_deps::{BufferId, TaskId};
+use syncline_device::Deadline;
 
 use super::book::{Book, Ring};
 use super::error::Failure;
@@ -16,6 +17,7 @@ use super::exclusion::Exclusion;
 use super::failure::{Failures, Record};
 use super::ready::{Pick, Ready, ReadyQueue};
 use super::run::{Ending, Home};
+use super::scope::ScopeState;
 use super::shared::{Shared, lock};
 use super::sleep::Want;
 use super::slot::Slot;
@@ -31,6 +33,8 @@ pub(crate) struct Nested {
     pub(crate) ring: Ring,
     pub(crate) book: Mutex<Book>,
     pub(crate) number: u8,
+    /// The scope that the children are cancelled with: that of the task outside all others.
+    scope: Mutex<Option<Arc<ScopeState>>>,
     queue: ReadyQueue,
     exclusion: Mutex<Exclusion>,
     done: Mutex<Vec<(u32, bool)>>,
@@ -63,13 +67,14 @@ pub(crate) struct NestedSet {
 }
 
 impl NestedSet {
-    /// A ring for the children of one more task.
-    pub(crate) fn open(&self, ring_tasks: usize) -> Arc<Nested> {
+    /// A ring for the children of one more task, which is cancelled with `scope`.
+    pub(crate) fn open(&self, ring_tasks: usize, scope: Option<Arc<ScopeState>>) -> Arc<Nested> {
         let spare = lock(&self.spare).pop();
         let nested = spare.unwrap_or_else(|| {
             let made = self.made.fetch_add(1, Ordering::Relaxed);
             Arc::new(Nested::new((made % 255) as u8 + 1, ring_tasks.min(NESTED_TASKS)))
         });
+        *lock(&nested.scope) = scope;
         lock(&self.active).push(nested.clone());
         nested
     }
@@ -77,6 +82,7 @@ impl NestedSet {
     /// Takes back a ring in which nothing is left.
     pub(crate) fn close(&self, nested: Arc<Nested>) {
         lock(&self.active).retain(|other| !Arc::ptr_eq(other, &nested));
+        *lock(&nested.scope) = None;
         lock(&self.spare).push(nested);
     }
 
@@ -104,6 +110,7 @@ impl Nested {
             ring,
             book: Mutex::new(book),
             number,
+            scope: Mutex::default(),
             queue: ReadyQueue::new(),
             exclusion: Mutex::default(),
             done: Mutex::default(),
@@ -118,6 +125,11 @@ impl Nested {
         let pick = self.queue.pop(i32::MIN)?;
         set.ready.fetch_sub(1, Ordering::SeqCst);
         Some(pick)
+    }
+
+    /// The scope that the children are cancelled with.
+    pub(crate) fn scope(&self) -> Option<Arc<ScopeState>> {
+        lock(&self.scope).clone()
     }
 
     /// One more child.
@@ -197,7 +209,7 @@ impl Shared {
             if nested.unfinished() == 0 || nested.queue.len() > 0 {
                 self.sleep.cancel(ticket);
             } else {
-                self.sleep.commit(ticket, None);
+                self.sleep.commit(ticket, Deadline::NEVER);
             }
             nested.parent_waits.store(false, Ordering::SeqCst);
         }

@@ -75,7 +75,7 @@ impl Shared {
         let work = unsafe { slot.work_mut() };
         let body = std::mem::replace(&mut work.body, Body::Empty);
         let ending = match self.reason_to_skip(home, slot, work) {
-            None => self.run_whole(lane, body, work),
+            None => self.run_whole(lane, home, body, work),
             Some(record) => {
                 drop_guarded(body);
                 Err(record)
@@ -86,7 +86,7 @@ impl Shared {
 
     /// Runs a body that has the task to itself.
     #[inline]
-    fn run_whole(self: &Arc<Self>, lane: usize, body: Body, work: &Work) -> Ending {
+    fn run_whole(self: &Arc<Self>, lane: usize, home: Home<'_>, body: Body, work: &Work) -> Ending {
         let outcome = match body {
             Body::Empty => return Ok(()),
             Body::Once(body) => {
@@ -95,7 +95,7 @@ impl Shared {
                 let mut args = unsafe { KernelArgs::from_late(&addresses, &[]) };
                 guarded(|| body.call(&mut args))
             }
-            Body::Parent(body) => return self.run_parent(lane, body, work),
+            Body::Parent(body) => return self.run_parent(lane, home, body, work),
             Body::Kernel(..) | Body::Blocks(_) | Body::Parts(_) => {
                 let ending = self.run_shared(&body, work, 0, 1);
                 drop_guarded(body);
@@ -108,14 +108,23 @@ impl Shared {
     fn run_parent(
         self: &Arc<Self>,
         lane: usize,
+        home: Home<'_>,
         body: Box<super::body::ParentFn>,
         work: &Work,
     ) -> Ending {
         let addresses = Addresses::of(work);
-        let mut context = TaskContext::new(self, lane, work, addresses.get());
+        let scope = match home {
+            Home::Root => work.scope.clone(),
+            Home::Nested(nested) => nested.scope(),
+        };
+        let mut context = TaskContext::new(self, lane, work, addresses.get(), scope);
         let outcome = guarded(|| body(&mut context));
         // The children first: none may outlive its parent's right to the arguments.
-        let children = context.close();
+        let (children, cancelled) = context.close();
+        if let (Ok(Err(_)), Some(cause)) = (&outcome, cancelled) {
+            // It passes on that it was refused children.
+            return Err(Record { origin: work.id, failure: failure(work, cause) });
+        }
         ending_of(outcome, work)?;
         match children {
             Some(failure) => Err(Record { origin: work.id, failure }),
@@ -199,11 +208,11 @@ impl Shared {
             };
             return Some(Record { origin, failure });
         }
-        let scope = if slot.traits().has(Traits::SCOPED) { work.scope.as_ref() } else { None };
-        let cause = match scope {
-            None if !self.dropping.load(Ordering::Relaxed) => return None,
-            None => Cause::Dropped,
-            Some(scope) => scope.reason_to_skip()?,
+        let cause = match home {
+            _ if self.cancel.is_cancelled() => Cause::Dropped,
+            Home::Root if !slot.traits().has(Traits::SCOPED) => return None,
+            Home::Root => work.scope.as_ref()?.reason_to_skip()?,
+            Home::Nested(nested) => nested.scope()?.reason_to_skip()?,
         };
         Some(Record { origin: work.id, failure: failure(work, cause) })
     }

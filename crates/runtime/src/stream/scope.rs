@@ -1,13 +1,13 @@
 //! Scopes: groups of tasks that are awaited, cancelled or given a deadline together.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use syncline_deps::ScopeKind;
+use syncline_device::{CancelToken, Deadline};
 
 use super::error::{Cause, Failure};
 use super::sleep::Want;
-use super::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
+use super::sync::{AtomicU64, Mutex, Ordering, lock};
 use super::{Stream, StreamError, Task, TaskHandle};
 
 /// A group of tasks of a [`Stream`].
@@ -31,29 +31,62 @@ pub struct Scope<'s> {
     state: Arc<ScopeState>,
 }
 
+/// What ends a scope before its tasks have ended.
+///
+/// ```
+/// use std::time::Duration;
+/// use syncline_device::CancelToken;
+/// use syncline_runtime::stream::{ScopeOptions, Stream, StreamOptions};
+///
+/// let (stream, token) = (Stream::new(StreamOptions::default())?, CancelToken::new());
+/// let options = ScopeOptions::default().with_deadline(Duration::from_secs(5)).with_cancel(&token);
+/// let scope = stream.scope_with("request", options);
+/// token.cancel();
+/// assert!(scope.finish().is_err());
+/// # Ok::<(), syncline_runtime::stream::StreamError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ScopeOptions {
+    /// Tasks that have not begun by then fail.
+    pub deadline: Deadline,
+    /// Cancels the scope; see [`Scope::cancel`].
+    pub cancel: CancelToken,
+}
+
+impl Default for ScopeOptions {
+    /// No deadline, and a token of its own.
+    fn default() -> Self {
+        Self { deadline: Deadline::NEVER, cancel: CancelToken::new() }
+    }
+}
+
+impl ScopeOptions {
+    /// Has tasks fail that have not begun by `deadline`.
+    #[must_use]
+    pub fn with_deadline(self, deadline: impl Into<Deadline>) -> Self {
+        Self { deadline: deadline.into(), ..self }
+    }
+
+    /// Has the scope cancelled with `token`.
+    #[must_use]
+    pub fn with_cancel(self, token: &CancelToken) -> Self {
+        Self { cancel: token.child(), ..self }
+    }
+}
+
 /// What a scope's tasks know of it.
 #[derive(Debug)]
 pub(crate) struct ScopeState {
     pub(crate) name: Arc<str>,
     pub(crate) kind: ScopeKind,
-    deadline: Option<Instant>,
-    cancelled: AtomicBool,
+    pub(crate) deadline: Deadline,
+    pub(crate) cancel: CancelToken,
     unfinished: AtomicU64,
     failure: Mutex<Option<(syncline_deps::TaskId, Arc<Failure>)>>,
 }
 
 impl ScopeState {
-    fn new(name: &str, kind: ScopeKind, deadline: Option<Instant>) -> Arc<Self> {
-        Arc::new(Self {
-            name: name.into(),
-            kind,
-            deadline,
-            cancelled: AtomicBool::new(false),
-            unfinished: AtomicU64::new(0),
-            failure: Mutex::new(None),
-        })
-    }
-
     pub(crate) fn task_entered(&self) {
         self.unfinished.fetch_add(1, Ordering::Relaxed);
     }
@@ -73,20 +106,27 @@ impl ScopeState {
 
     /// Why a task of this scope should not begin.
     pub(crate) fn reason_to_skip(&self) -> Option<Cause> {
-        if self.cancelled.load(Ordering::Acquire) {
-            return Some(match self.deadline {
-                Some(deadline) if deadline <= Instant::now() => {
-                    Cause::DeadlinePassed(self.name.clone())
-                }
-                _ => Cause::Cancelled(self.name.clone()),
-            });
+        if self.deadline.has_passed() {
+            return Some(Cause::DeadlinePassed(self.name.clone()));
         }
-        let late = self.deadline.is_some_and(|deadline| deadline <= Instant::now());
-        late.then(|| Cause::DeadlinePassed(self.name.clone()))
+        self.cancel.is_cancelled().then(|| Cause::Cancelled(self.name.clone()))
     }
 
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Acquire)
+    /// Refuses one more task of a scope that has been cancelled, or whose deadline has passed.
+    pub(crate) fn refuse(&self) -> Result<(), StreamError> {
+        self.reason_to_skip().map_or(Ok(()), |cause| Err(self.refusal(&cause)))
+    }
+
+    /// The error that goes with `cause`.
+    pub(crate) fn refusal(&self, cause: &Cause) -> StreamError {
+        let scope = self.name.clone();
+        match cause {
+            Cause::DeadlinePassed(_) => {
+                let unfinished = self.unfinished.load(Ordering::SeqCst);
+                StreamError::ScopeDeadline { scope, unfinished }
+            }
+            _ => StreamError::ScopeCancelled { scope },
+        }
     }
 }
 
@@ -95,10 +135,13 @@ impl<'s> Scope<'s> {
         stream: &'s Stream,
         name: &str,
         kind: ScopeKind,
-        deadline: Option<Duration>,
+        options: ScopeOptions,
     ) -> Self {
-        let deadline = deadline.and_then(|within| Instant::now().checked_add(within));
-        Self { stream, state: ScopeState::new(name, kind, deadline) }
+        let ScopeOptions { deadline, cancel } = options;
+        let unfinished = AtomicU64::new(0);
+        let (name, failure) = (name.into(), Mutex::new(None));
+        let state = ScopeState { name, kind, deadline, cancel, unfinished, failure };
+        Self { stream, state: Arc::new(state) }
     }
 
     /// Submits a task that belongs to this scope.
@@ -106,11 +149,8 @@ impl<'s> Scope<'s> {
     /// # Errors
     /// As [`Stream::submit`]; also where the scope has been cancelled or its deadline has passed.
     pub fn submit(&self, task: Task) -> Result<TaskHandle, StreamError> {
-        match self.state.reason_to_skip() {
-            None => self.stream.shared().submit(task.spec, Some(&self.state)),
-            Some(Cause::DeadlinePassed(_)) => Err(self.deadline_error()),
-            Some(_) => Err(StreamError::ScopeCancelled { scope: self.state.name.clone() }),
-        }
+        self.state.refuse()?;
+        self.stream.shared().submit(task.spec, Some(&self.state))
     }
 
     /// Whether dependencies are discovered in it.
@@ -128,52 +168,55 @@ impl<'s> Scope<'s> {
         self.state.unfinished.load(Ordering::SeqCst)
     }
 
-    /// Keeps those of its tasks that have not begun from running: they, and what depends on them, fail with
-    /// [`Cause::Cancelled`]. Tasks that are running go on to their end.
+    /// Keeps those of its tasks that have not begun from running, and tasks that they submitted: they, and
+    /// what depends on them, fail with [`Cause::Cancelled`]. Tasks that are running go on to their end; they
+    /// can submit no more tasks of their own.
     pub fn cancel(&self) {
-        self.state.cancelled.store(true, Ordering::Release);
+        self.state.cancel.cancel();
+    }
+
+    /// The token that cancels the scope, for bodies and other threads.
+    pub fn cancel_token(&self) -> &CancelToken {
+        &self.state.cancel
     }
 
     /// Waits until all its tasks have ended, and returns the first failure among them.
     ///
     /// # Errors
-    /// Also where the scope was cancelled, or at its deadline: then what has not begun never will, and what is running
-    /// goes on in the background.
+    /// Also when the scope is cancelled, or at its deadline: it does not wait any longer then. What has not begun never
+    /// will, and what is running goes on in the background.
     pub fn finish(self) -> Result<(), StreamError> {
         let shared = self.stream.shared();
         shared.refuse_inside_task("a scope is awaited")?;
-        let quiet = || self.unfinished() == 0;
-        let deadline = self.state.deadline;
-        let name = self.state.name.clone();
-        let waited = shared.wait_until(Want::Quiet, deadline, |state, _| {
-            if quiet() {
+        let state = &*self.state;
+        state.cancel.watch(shared);
+        let waited = shared.wait_until(Want::Quiet, state.deadline, |root, _| {
+            if self.unfinished() == 0 || state.cancel.is_cancelled() {
                 return Ok(true);
             }
-            if shared.holds_up_scope(state, &self.state) {
-                let (what, waits_for) = ("finishing a scope", format!("scope `{name}`"));
+            if shared.holds_up_scope(root, &self.state) {
+                let (what, waits_for) = ("finishing a scope", format!("scope `{}`", state.name));
                 return Err(StreamError::WaitsForOwnGuard { what, waits_for });
             }
             Ok(false)
         })?;
         if !waited {
-            self.cancel();
-            return Err(self.deadline_error());
+            state.cancel.cancel();
         }
-        let failure = lock(&self.state.failure).clone();
+        let failure = lock(&state.failure).clone();
+        let own = |cause: &Cause| match cause {
+            Cause::Cancelled(scope) | Cause::DeadlinePassed(scope) => *scope == state.name,
+            _ => false,
+        };
         match failure {
-            Some((_, failure)) if failure.cause == Cause::DeadlinePassed(name.clone()) => {
-                Err(self.deadline_error())
-            }
-            Some((task, failure)) if failure.cause != Cause::Cancelled(name.clone()) => {
+            Some((task, failure)) if !own(&failure.cause) => {
                 Err(StreamError::TaskFailed { task, failure })
             }
-            _ if self.state.is_cancelled() => Err(StreamError::ScopeCancelled { scope: name }),
-            _ => Ok(()),
+            // A deadline that passed when all had ended changes nothing.
+            None if waited && self.unfinished() == 0 && !state.cancel.is_cancelled() => Ok(()),
+            Some((_, failure)) => Err(state.refusal(&failure.cause)),
+            None if waited => Err(state.refusal(&Cause::Cancelled(state.name.clone()))),
+            None => Err(state.refusal(&Cause::DeadlinePassed(state.name.clone()))),
         }
-    }
-
-    fn deadline_error(&self) -> StreamError {
-        let unfinished = self.unfinished();
-        StreamError::ScopeDeadline { scope: self.state.name.clone(), unfinished }
     }
 }

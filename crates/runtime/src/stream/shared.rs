@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64 as Numbers;
 
 use crossbeam_utils::CachePadded;
 use syncline_deps::{BufferId, TaskId};
+use syncline_device::{CancelToken, Wake};
 
 use super::book::{Book, Ring};
 use super::capture::{Capture, Outlet};
@@ -55,8 +56,8 @@ pub(crate) struct Shared {
     pub(crate) submitted: CachePadded<AtomicU64>,
     /// Tasks that ended outside the lanes: host guards.
     pub(crate) ended_outside: AtomicU64,
-    /// The stream is being dropped: what has not begun does not.
-    pub(crate) dropping: AtomicBool,
+    /// Cancelled when the stream is dropped: what has not begun does not.
+    pub(crate) cancel: CancelToken,
     stop: AtomicBool,
     pub(crate) counters: Counters,
 }
@@ -192,7 +193,7 @@ impl Shared {
             any_dropped: AtomicBool::new(false),
             submitted: CachePadded::new(AtomicU64::new(0)),
             ended_outside: AtomicU64::new(0),
-            dropping: AtomicBool::new(false),
+            cancel: CancelToken::new(),
             stop: AtomicBool::new(false),
             counters: Counters::default(),
         }
@@ -383,6 +384,13 @@ impl Shared {
             return None;
         }
         lock(&self.failures).live(task).map(|record| record.origin)
+    }
+}
+
+/// A cancelled scope wakes those who wait for it.
+impl Wake for Shared {
+    fn wake(&self) {
+        self.sleep.alarm();
     }
 }
 

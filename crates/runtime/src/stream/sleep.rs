@@ -7,9 +7,11 @@
 use std::sync::PoisonError;
 use std::time::Instant;
 
+use syncline_device::Deadline;
+
 use crossbeam_utils::CachePadded;
 
-use super::sync::{AtomicU32, Condvar, Mutex, MutexGuard, Ordering, fence, lock};
+use super::sync::{AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, fence, lock};
 
 /// Where the threads of a stream sleep.
 #[derive(Debug, Default)]
@@ -22,6 +24,8 @@ pub(crate) struct Sleep {
     /// Threads that look for work. On a line of its own: it changes all the time, and who submits seldom asks.
     searching: CachePadded<AtomicU32>,
     sleepers: CachePadded<Sleepers>,
+    /// Changes with every wake-up that is meant for all, under the lock.
+    alarms: AtomicU64,
 }
 
 /// What is asked for at every task, and changes only when somebody falls asleep or wakes up.
@@ -38,8 +42,6 @@ struct Sleepers {
 #[derive(Debug, Default)]
 struct State {
     permits: u32,
-    /// Changes with every wake-up that is meant for all.
-    alarms: u64,
 }
 
 /// What a thread sleeps for.
@@ -128,9 +130,19 @@ impl Sleep {
     /// Makes everybody who sleeps look again.
     #[cold]
     pub(crate) fn alarm(&self) {
-        self.lock().alarms += 1;
+        // SeqCst: a helper that has asked to be told reads it between two bodies.
+        let state = self.lock();
+        self.alarms.fetch_add(1, Ordering::SeqCst);
+        drop(state);
         self.work.notify_all();
         self.news.notify_all();
+    }
+
+    /// Returns a number that changes with every alarm: when a task that was asked to tell has finished, a scope has,
+    /// or a buffer was granted.
+    #[inline]
+    pub(crate) fn alarms(&self) -> u64 {
+        self.alarms.load(Ordering::SeqCst)
     }
 
     /// A task has finished and its slot can be taken back: tells those who wait for room.
@@ -167,7 +179,9 @@ impl Sleep {
         if takes_work {
             self.sleepers.idle.fetch_add(1, Ordering::SeqCst);
         }
-        Ticket { want, takes_work, alarms: state.alarms }
+        let alarms = self.alarms();
+        drop(state);
+        Ticket { want, takes_work, alarms }
     }
 
     /// Stays awake.
@@ -176,10 +190,10 @@ impl Sleep {
     }
 
     /// Sleeps until what the ticket names happens, until `deadline` at the latest.
-    pub(crate) fn commit(&self, ticket: Ticket, deadline: Option<Instant>) {
+    pub(crate) fn commit(&self, ticket: Ticket, deadline: Deadline) {
         let mut state = self.lock();
         let sleepers = if ticket.takes_work { &self.work } else { &self.news };
-        while state.alarms == ticket.alarms && !(ticket.takes_work && state.permits > 0) {
+        while self.alarms() == ticket.alarms && !(ticket.takes_work && state.permits > 0) {
             let late;
             (state, late) = wait_on(sleepers, state, deadline);
             if late {
@@ -214,9 +228,9 @@ impl Sleep {
 fn wait_on<'a>(
     sleepers: &Condvar,
     state: MutexGuard<'a, State>,
-    deadline: Option<Instant>,
+    deadline: Deadline,
 ) -> (MutexGuard<'a, State>, bool) {
-    let Some(deadline) = deadline else {
+    let Some(deadline) = deadline.instant() else {
         return (sleepers.wait(state).unwrap_or_else(PoisonError::into_inner), false);
     };
     let left = deadline.saturating_duration_since(Instant::now());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use syncline_deps::{Access, DepInputs, EdgeFlags, Region, ScopeKind, SubmitError, TaskId};
-use syncline_device::Backend;
+use syncline_device::{Backend, Deadline};
 
 use super::body::Body;
 use super::failure::FAILURES_KEPT;
@@ -68,7 +68,7 @@ impl Shared {
         let need = self.need(&spec)?;
         let mut state = self.lock();
         if let Some(lacking) = self.lacking(&mut state, need) {
-            state = self.wait_for_room(state, &spec, need, lacking)?;
+            state = self.wait_for_room(state, &spec, need, lacking, scope)?;
         }
         let entered = self.enter(&mut state, &mut spec, scope)?;
         drop(state);
@@ -171,14 +171,22 @@ impl Shared {
         spec: &TaskSpec,
         need: Need,
         resource: Resource,
+        scope: Option<&Arc<ScopeState>>,
     ) -> Result<RootLock<'a>, StreamError> {
         let started = Instant::now();
         let _blocked = self.counters.blocked_on(resource, started);
         let share = self.options.ring_tasks / ROOM_SHARE;
+        if let Some(scope) = scope {
+            scope.cancel.watch(self);
+        }
+        let deadline = scope.map_or(Deadline::NEVER, |scope| scope.deadline);
         loop {
             drop(state);
             let mut looks = 0;
-            self.wait_until(Want::Room, None, |state, sleepy| {
+            let in_time = self.wait_until(Want::Room, deadline, |state, sleepy| {
+                if let Some(scope) = scope {
+                    scope.refuse()?;
+                }
                 self.take_back(state);
                 looks += 1;
                 match self.lacking_now(state, need) {
@@ -188,6 +196,9 @@ impl Shared {
                     Some(lacking) => self.refuse_stuck(state, spec, lacking, need).map(|()| false),
                 }
             })?;
+            if let Some(scope) = scope.filter(|_| !in_time) {
+                scope.refuse()?;
+            }
             state = self.lock();
             if self.lacking_now(&state, need).is_none() {
                 return Ok(state);

@@ -1,9 +1,10 @@
 //! Waiting for the stream: for room, for a task, for all of them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use syncline_deps::TaskId;
+use syncline_device::Deadline;
 
 use super::StreamError;
 use super::failure::Outcome;
@@ -20,20 +21,22 @@ impl Shared {
     pub(crate) fn wait_until(
         self: &Arc<Self>,
         want: Want,
-        deadline: Option<Instant>,
+        deadline: Deadline,
         mut check: impl FnMut(&mut RootState, bool) -> Result<bool, StreamError>,
     ) -> Result<bool, StreamError> {
         let mut announced = false;
         let mut looks = Looks::new(self, self.helper());
         let result = loop {
+            // Read before the look: what happens after it ends a helper's burst.
+            let alarms = self.sleep.alarms();
             match check(&mut self.lock(), false) {
                 Ok(false) => {}
                 ended => break ended,
             }
-            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            if deadline.has_passed() {
                 break Ok(false);
             }
-            let helped = self.help();
+            let helped = self.help(alarms, deadline);
             if helped.is_some_and(|count| count > 0) {
                 looks = Looks::new(self, self.helper());
                 continue;
@@ -69,10 +72,10 @@ impl Shared {
     pub(crate) fn wait_task(
         self: &Arc<Self>,
         task: TaskId,
-        within: Option<Duration>,
+        deadline: Deadline,
     ) -> Result<(), StreamError> {
         self.refuse_inside_task("a task is awaited")?;
-        let deadline = within.and_then(|within| Instant::now().checked_add(within));
+        let began = Instant::now();
         let mut announced = false;
         let ended = self.wait_until(Want::Task, deadline, |state, sleepy| {
             let Some(slot) = state.book.find(task) else { return Ok(true) };
@@ -86,7 +89,7 @@ impl Shared {
                     waits_for: format!("task {task}"),
                 });
             }
-            if sleepy && deadline.is_none() {
+            if sleepy && deadline.instant().is_none() {
                 announced = true;
                 state.refuse_circle(&self.ring, task, "waiting for a task")?;
             }
@@ -96,7 +99,7 @@ impl Shared {
             self.lock().stop_waiting();
         }
         if !ended? {
-            let (what, waited) = (format!("task {task}"), within.unwrap_or_default());
+            let (what, waited) = (format!("task {task}"), began.elapsed());
             return Err(StreamError::TimedOut { what, waited });
         }
         match lock(&self.failures).outcome(task) {
@@ -109,10 +112,7 @@ impl Shared {
     }
 
     /// Waits until everything submitted so far has ended; `false` where `deadline` came first.
-    pub(crate) fn wait_quiet(
-        self: &Arc<Self>,
-        deadline: Option<Instant>,
-    ) -> Result<bool, StreamError> {
+    pub(crate) fn wait_quiet(self: &Arc<Self>, deadline: Deadline) -> Result<bool, StreamError> {
         let state = self.lock();
         let end = state.book.submitter.next_task();
         // The oldest that may not have ended: it moves on, so that all looks together see each task once.
@@ -150,11 +150,11 @@ impl Shared {
     }
 
     /// Waits for everything, and reports the first failure since the last report.
-    pub(crate) fn wait_all(self: &Arc<Self>, within: Option<Duration>) -> Result<(), StreamError> {
+    pub(crate) fn wait_all(self: &Arc<Self>, deadline: Deadline) -> Result<(), StreamError> {
         self.refuse_inside_task("everything is awaited")?;
-        let deadline = within.and_then(|within| Instant::now().checked_add(within));
+        let began = Instant::now();
         if !self.wait_quiet(deadline)? {
-            let (what, waited) = ("all tasks".into(), within.unwrap_or_default());
+            let (what, waited) = ("all tasks".into(), began.elapsed());
             return Err(StreamError::TimedOut { what, waited });
         }
         if self.failures_live.load(Ordering::Acquire) == 0 {
@@ -170,6 +170,8 @@ impl Shared {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::stream::StreamOptions;
     use crate::stream::pick::Picker;
@@ -194,7 +196,7 @@ mod tests {
         let host_lane = shared.host_lane().expect("nobody helps");
         let waiting = shared.clone();
         let (sender, woken) = std::sync::mpsc::channel();
-        std::thread::spawn(move || sender.send(waiting.wait_all(None)));
+        std::thread::spawn(move || sender.send(waiting.wait_all(Deadline::NEVER)));
         std::thread::sleep(Duration::from_millis(100));
         shared.lanes[0].done.push(pick.slot);
         shared.sleep.room_made();
@@ -215,7 +217,7 @@ mod tests {
             last = Some(shared.submit(task.spec, None).expect("room"));
         }
         let worker = shared.sleep.prepare(Want::Work, true);
-        assert_eq!(shared.help(), Some(16), "a burst");
+        assert_eq!(shared.help(shared.sleep.alarms(), Deadline::NEVER), Some(16), "a burst");
         assert!(shared.has_work());
         assert_eq!(shared.sleep.permits(), 1, "nobody runs the last one");
         shared.sleep.cancel(worker);
@@ -225,7 +227,7 @@ mod tests {
     fn a_waiter_that_need_not_sleep_passes_a_wake_up_on() {
         let shared = shared();
         let worker = shared.sleep.prepare(Want::Work, true);
-        let ended = shared.wait_until(Want::Task, None, |_, sleepy| {
+        let ended = shared.wait_until(Want::Task, Deadline::NEVER, |_, sleepy| {
             if sleepy {
                 // Between the waiter's announcement and its last look work arrives, and the end of its wait.
                 shared.queue.push(Ready { slot: 0, priority: 0, blocks: 1, gang: false });

@@ -5,6 +5,8 @@ use std::time::Duration;
 #[cfg(not(shuttle))]
 use std::time::Instant;
 
+use syncline_device::Deadline;
+
 use super::pick::Picker;
 use super::run;
 use super::shared::Shared;
@@ -28,8 +30,11 @@ const LINGER_PAUSE: Duration = Duration::from_nanos(1400);
 const STILL: Duration = Duration::from_nanos(60);
 /// Submissions that a worker which has run dry lets the submitter get ahead.
 const AHEAD: u64 = 64;
-/// Tasks that a helper runs before it looks again at what it waits for.
+/// Tasks that a helper runs, at most, before it takes the submit lock to look at what it waits for.
 const HELP_BURST: usize = 16;
+/// It does so earlier when this much time has passed, or when it was told of something: before each body that is
+/// not tiny.
+const HELP_TIME: Duration = Duration::from_micros(20);
 
 /// Runs tasks on `lane` until the stream stops.
 pub(crate) fn work(shared: &Arc<Shared>, lane: usize) {
@@ -226,21 +231,31 @@ fn sleep(shared: &Shared) -> bool {
     if stays {
         shared.sleep.cancel(ticket);
     } else {
-        shared.sleep.commit(ticket, None);
+        shared.sleep.commit(ticket, Deadline::NEVER);
     }
     !stays
 }
 
 impl Shared {
-    /// Runs some ready tasks on the calling thread, which waits for something: how many, or `None` where it may not.
-    pub(crate) fn help(self: &Arc<Self>) -> Option<usize> {
+    /// Runs some ready tasks on the calling thread, which waits for something, and returns how many; `None` where it
+    /// may not. Begins no task after an alarm that `alarms` does not count yet, or after the deadline.
+    pub(crate) fn help(self: &Arc<Self>, alarms: u64, deadline: Deadline) -> Option<usize> {
         if !self.options.help {
             return None;
         }
         let (lane, mut picker) = self.host_lane()?;
         run::enter(self.stream_id);
-        let mut count = 0;
-        while count < HELP_BURST
+        let (mut count, began) = (0, Moment::now());
+        let goes_on = |count| match count {
+            0 => true,
+            HELP_BURST => false,
+            _ => {
+                self.sleep.alarms() == alarms
+                    && Moment::now().since(began) < HELP_TIME
+                    && !deadline.has_passed()
+            }
+        };
+        while goes_on(count)
             && let Some(job) = self.pick(lane, &mut picker)
         {
             self.lanes[lane].running.store(true, Ordering::Relaxed);

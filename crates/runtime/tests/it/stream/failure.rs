@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use syncline_device::{Kernel, KernelArgs};
-use syncline_runtime::stream::{Cause, Stream, StreamError, StreamOptions, Task};
+use syncline_runtime::stream::{Cause, ScopeOptions, Stream, StreamError, StreamOptions, Task};
 
 use super::{LONG, ends, read, stream, words};
 
@@ -123,7 +123,8 @@ fn a_deadline_returns_control_though_a_task_is_slow() {
         let stream = Stream::new(options).expect("valid options");
         let open = Arc::new(AtomicBool::new(false));
         let gate = open.clone();
-        let scope = stream.scope_with_deadline("late", Duration::from_millis(20));
+        let scope = stream
+            .scope_with("late", ScopeOptions::default().with_deadline(Duration::from_millis(20)));
         let slow = scope.submit(Task::new("slow").body(move |_| {
             while !gate.load(Ordering::Acquire) {
                 std::thread::park_timeout(Duration::from_millis(1));

@@ -8,6 +8,7 @@
 //! - `failure`: panics and errors, poison, cancelling, deadlines.
 //! - `host`: waiting, and the host's own access to buffers.
 //! - `inside`: tasks that submit tasks.
+//! - `waiting`: what a waiter does meanwhile, deadlines, and cancelling.
 //! - `statistics`: what a stream says of itself, live and in captures.
 
 mod bounds;
@@ -19,6 +20,7 @@ mod program;
 mod random;
 mod scheduling;
 mod statistics;
+mod waiting;
 
 use std::time::Duration;
 
