@@ -129,17 +129,21 @@ impl Buffer {
         self.view(view)
     }
 
-    /// A lease for work that `access`es this buffer: memory is there, the host keeps off, until it is dropped.
+    /// A lease for work of `lane` that `access`es this buffer: memory is there, the host keeps off, until it is dropped.
     ///
     /// # Errors
     /// Where the host has mapped the buffer, or there is no memory.
-    pub fn lease(&self, access: Access) -> Result<Lease, DeviceError> {
-        Lease::new(self.clone(), access.writes())
+    pub(crate) fn lease(&self, access: Access, lane: u64) -> Result<Lease, DeviceError> {
+        Lease::new(self.clone(), access.writes(), lane)
     }
 
     /// A lease for work of whoever has claimed this buffer, or is the only one to know it.
-    pub(crate) fn lease_under_claim(&self, access: Access) -> Result<Lease, DeviceError> {
-        Lease::under_claim(self.clone(), access.writes())
+    pub(crate) fn lease_under_claim(
+        &self,
+        access: Access,
+        lane: u64,
+    ) -> Result<Lease, DeviceError> {
+        Lease::under_claim(self.clone(), access.writes(), lane)
     }
 
     pub(crate) fn hazards(&self) -> MutexGuard<'_, Hazards> {

@@ -61,6 +61,16 @@ pub enum DeviceError {
     )]
     MappedByCaller { buffer: BufferId },
     #[error(
+        "buffer {buffer} is used by the work that asks for it, or by work that is queued behind it on lane {lane}: \
+         pass the buffer to the kernel as an argument, or open it when that work has ended"
+    )]
+    UsedByCaller { buffer: BufferId, lane: u64 },
+    #[error(
+        "buffer {buffer} is held by a thread that has ended, or that waits in its turn for what this thread holds: \
+         drop a map or guard first, or wait with a deadline"
+    )]
+    WaitsInCircle { buffer: BufferId },
+    #[error(
         "buffer {buffer} lives on {buffer_device}, the lane belongs to {lane_device}: transfer it first"
     )]
     WrongDevice { buffer: BufferId, buffer_device: DeviceSpec, lane_device: DeviceSpec },

@@ -26,6 +26,7 @@
 //! ```
 
 mod batch;
+pub mod blocked;
 mod bridge;
 mod buffer;
 mod cancel;

@@ -36,7 +36,7 @@ pub(crate) unsafe fn submit(
     uses.sort();
     work.leases.reserve_exact(uses.buffers.len());
     for buffer in &uses.buffers {
-        work.leases.push(buffer.lease(uses.access_to(buffer))?);
+        work.leases.push(buffer.lease(uses.access_to(buffer), lane.info().id())?);
     }
     // All buffers are locked in one order and stay locked until the work is in the queue. So of any two batches that
     // share buffers one comes first on all of them, and no two batches wait for each other.
@@ -55,7 +55,9 @@ pub(crate) unsafe fn submit(
 /// All buffers of the batch are the caller's alone until it has ended, and conflicting work of its own is ordered.
 pub(crate) unsafe fn submit_claimed(lane: &dyn Lane, batch: Batch) -> Result<Point, DeviceError> {
     let (mut work, uses) = checked(lane, batch)?;
-    let leases = uses.buffers.iter().map(|buffer| buffer.lease_under_claim(uses.access_to(buffer)));
+    let id = lane.info().id();
+    let leases =
+        uses.buffers.iter().map(|buffer| buffer.lease_under_claim(uses.access_to(buffer), id));
     work.leases = leases.collect::<Result<_, _>>()?;
     // SAFETY: the work was checked; the caller orders what conflicts with it.
     unsafe { lane.enqueue(work) }

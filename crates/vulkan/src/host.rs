@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use syncline_device::blocked::{LANES, run_above};
 use syncline_device::{DeviceError, DeviceSpec, guarded};
 
 use crate::gpu::lock;
@@ -100,6 +101,7 @@ fn run(mut batch: Box<Batch>) {
         }
         Some(Step::Call(number, function)) => {
             let (name, began) = (function.name().clone(), Instant::now());
+            let _lane = run_above(batch.lane_id().map(|lane| (LANES, lane)));
             // What a failed call leaves half done is the user's.
             let result = guarded(|| function.call()).unwrap_or_else(|message| {
                 let task = batch.task().cloned();

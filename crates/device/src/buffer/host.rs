@@ -1,5 +1,6 @@
 //! The host's access to buffers: reads and writes that wait for pending work, and maps that keep work off.
 
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 use syncline_deps::{Region, View};
@@ -113,7 +114,7 @@ impl Buffer {
 
     fn enter(&self, host: HostUse, deadline: Deadline) -> Result<Entered<'_>, DeviceError> {
         self.0.uses.enter(self, host, deadline)?;
-        Ok(Entered { buffer: self, host })
+        Ok(Entered { buffer: self, host, _not_send: PhantomData })
     }
 
     fn check(&self, start: u64, bytes: u64) -> Result<u64, DeviceError> {
@@ -232,6 +233,8 @@ fn bytes_at(start: u64, end: u64) -> Region {
 struct Entered<'a> {
     buffer: &'a Buffer,
     host: HostUse,
+    /// Maps stay on their thread: that is how circles of threads that wait for each other are found.
+    _not_send: PhantomData<*mut u8>,
 }
 
 impl Drop for Entered<'_> {
@@ -256,7 +259,18 @@ impl Claim<'_> {
     }
 }
 
-/// A buffer's bytes, read in place.
+/// A buffer's bytes, read in place. A map stays on the thread that made it; references to it may be shared.
+///
+/// ```compile_fail
+/// use syncline_device::{Deadline, cpu::CpuDevice};
+///
+/// let device = CpuDevice::open_default().unwrap();
+/// let buffer = device.buffer(16);
+/// let map = buffer.map(Deadline::NEVER).unwrap();
+/// std::thread::scope(|threads| {
+///     threads.spawn(move || drop(map));
+/// });
+/// ```
 #[derive(Debug)]
 pub struct Map<'a> {
     pointer: *mut u8,
@@ -264,8 +278,6 @@ pub struct Map<'a> {
 }
 
 // SAFETY: a map is a shared slice of bytes that nobody writes; `Entered` is a reference to a `Sync` buffer.
-unsafe impl Send for Map<'_> {}
-// SAFETY: as above.
 unsafe impl Sync for Map<'_> {}
 
 impl Deref for Map<'_> {

@@ -1,10 +1,11 @@
 //! Who uses a buffer at the moment: leases of work, maps and short accesses of the host.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{ThreadId, current};
 use std::time::{Duration, Instant};
 
 use super::Buffer;
+use crate::blocked::{self, LANES, Obstacle, Stopped};
 use crate::{Deadline, DeviceError, Memory};
 
 /// Counts of users, and a way to wait for them to go.
@@ -18,6 +19,8 @@ pub(super) struct Uses {
 struct Counts {
     device_readers: u32,
     device_writers: u32,
+    /// The lanes whose work they are, and whether it writes.
+    lanes: Vec<(u64, bool)>,
     host_readers: u32,
     host_writer: bool,
     /// Those of the host's that last as long as the caller likes: work is refused instead of waiting for them.
@@ -25,6 +28,44 @@ struct Counts {
     /// The threads that made them: one of these that waited for a map to be dropped would wait for itself.
     mapped_by: Vec<ThreadId>,
     sleepers: u32,
+    /// Changes when those who wait are to look again.
+    wakes: u64,
+}
+
+impl Counts {
+    fn lease(&mut self, writes: bool, lane: u64) {
+        match writes {
+            true => self.device_writers += 1,
+            false => self.device_readers += 1,
+        }
+        self.lanes.push((lane, writes));
+    }
+
+    fn end_lease(&mut self, writes: bool, lane: u64) {
+        match writes {
+            true => self.device_writers -= 1,
+            false => self.device_readers -= 1,
+        }
+        let at = self.lanes.iter().position(|lease| *lease == (lane, writes));
+        self.lanes.swap_remove(at.expect("noted when it was made"));
+    }
+
+    /// Returns `true` if other hosts keep off a host that uses the buffer like `host`.
+    fn hosts_conflict(&self, host: HostUse) -> bool {
+        self.host_writer || (host.writes && self.host_readers > 0)
+    }
+
+    fn conflict(&self, host: HostUse) -> bool {
+        self.device_writers > 0
+            || (host.writes && self.device_readers > 0)
+            || self.hosts_conflict(host)
+    }
+
+    /// The lanes whose work keeps off a host that uses the buffer like `host`.
+    fn lanes_in_conflict(&self, host: HostUse) -> impl Iterator<Item = u64> + '_ {
+        let conflict = self.lanes.iter().filter(move |(_, writes)| *writes || host.writes);
+        conflict.map(|(lane, _)| *lane)
+    }
 }
 
 /// How the host uses a buffer.
@@ -47,10 +88,11 @@ impl HostUse {
 pub struct Lease {
     buffer: Buffer,
     writes: bool,
+    lane: u64,
 }
 
 impl Lease {
-    pub(super) fn new(buffer: Buffer, writes: bool) -> Result<Self, DeviceError> {
+    pub(super) fn new(buffer: Buffer, writes: bool, lane: u64) -> Result<Self, DeviceError> {
         buffer.allocate()?;
         let uses = &buffer.0.uses;
         let mut counts = uses.lock();
@@ -65,25 +107,23 @@ impl Lease {
             // A read or write of the host is under way: it ends by itself.
             counts = uses.sleep(counts, None);
         }
-        match writes {
-            true => counts.device_writers += 1,
-            false => counts.device_readers += 1,
-        }
+        counts.lease(writes, lane);
         drop(counts);
-        Ok(Self { buffer, writes })
+        Ok(Self { buffer, writes, lane })
     }
 
     /// A lease for work of whoever has claimed the buffer: the claim keeps everybody else off, so there is nobody to
     /// wait for.
-    pub(super) fn under_claim(buffer: Buffer, writes: bool) -> Result<Self, DeviceError> {
+    pub(super) fn under_claim(
+        buffer: Buffer,
+        writes: bool,
+        lane: u64,
+    ) -> Result<Self, DeviceError> {
         buffer.allocate()?;
         let mut counts = buffer.0.uses.lock();
-        match writes {
-            true => counts.device_writers += 1,
-            false => counts.device_readers += 1,
-        }
+        counts.lease(writes, lane);
         drop(counts);
-        Ok(Self { buffer, writes })
+        Ok(Self { buffer, writes, lane })
     }
 
     /// The buffer.
@@ -96,6 +136,11 @@ impl Lease {
         self.writes
     }
 
+    /// The id of the lane whose work uses the buffer.
+    pub fn lane(&self) -> u64 {
+        self.lane
+    }
+
     /// The buffer's memory.
     pub fn memory(&self) -> &dyn Memory {
         &**self.buffer.0.memory.get().expect("a lease is given only when there is memory")
@@ -106,10 +151,30 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let uses = &self.buffer.0.uses;
         let mut counts = uses.lock();
-        match self.writes {
-            true => counts.device_writers -= 1,
-            false => counts.device_readers -= 1,
-        }
+        counts.end_lease(self.writes, self.lane);
+        uses.wake(counts);
+    }
+}
+
+/// A host that waits for a buffer.
+struct HostWait {
+    buffer: Buffer,
+    host: HostUse,
+}
+
+impl Obstacle for HostWait {
+    fn is_stuck(&self, stopped: &Stopped<'_>) -> bool {
+        let counts = self.buffer.0.uses.lock();
+        let held_by = |thread: &ThreadId| stopped.contains(*thread);
+        let runs = |lane: u64| stopped.tasks(LANES).any(|stopped| stopped == lane);
+        (counts.hosts_conflict(self.host) && counts.mapped_by.iter().any(held_by))
+            || counts.lanes_in_conflict(self.host).any(runs)
+    }
+
+    fn wake(&self) {
+        let uses = &self.buffer.0.uses;
+        let mut counts = uses.lock();
+        counts.wakes += 1;
         uses.wake(counts);
     }
 }
@@ -124,20 +189,37 @@ impl Uses {
     ) -> Result<(), DeviceError> {
         let began = Instant::now();
         let mut counts = self.lock();
-        while counts.device_writers > 0
-            || counts.host_writer
-            || (host.writes && (counts.device_readers > 0 || counts.host_readers > 0))
-        {
-            let host_conflicts = counts.host_writer || (host.writes && counts.host_readers > 0);
-            if host_conflicts && counts.mapped_by.contains(&host.thread) {
+        while counts.conflict(host) {
+            if counts.hosts_conflict(host) && counts.mapped_by.contains(&host.thread) {
                 return Err(DeviceError::MappedByCaller { buffer: buffer.id() });
+            }
+            // Work of a lane runs in order: what is queued behind the work that asks cannot end before it.
+            let own = |lane: &u64| blocked::runs(|held| held == (LANES, *lane));
+            if let Some(lane) = counts.lanes_in_conflict(host).find(own) {
+                return Err(DeviceError::UsedByCaller { buffer: buffer.id(), lane });
             }
             if deadline.has_passed() {
                 let (buffer, waited) = (buffer.id(), began.elapsed());
                 return Err(DeviceError::BufferBusy { buffer, waited });
             }
             let left = deadline.instant().map(|at| at.saturating_duration_since(Instant::now()));
-            counts = self.sleep(counts, left);
+            if left.is_some() || (counts.maps == 0 && !blocked::holds_anything()) {
+                counts = self.sleep(counts, left);
+                continue;
+            }
+            let seen = counts.wakes;
+            drop(counts);
+            let wait = Arc::new(HostWait { buffer: buffer.clone(), host });
+            let id = buffer.id();
+            let entered =
+                blocked::block(wait).map_err(|_| DeviceError::WaitsInCircle { buffer: id })?;
+            counts = self.lock();
+            if counts.conflict(host) && counts.wakes == seen {
+                counts = self.sleep(counts, None);
+            }
+            drop(counts);
+            drop(entered);
+            counts = self.lock();
         }
         match host.writes {
             true => counts.host_writer = true,
@@ -146,6 +228,7 @@ impl Uses {
         if host.is_map {
             counts.maps += 1;
             counts.mapped_by.push(host.thread);
+            blocked::guard_opened();
         }
         Ok(())
     }
@@ -161,6 +244,7 @@ impl Uses {
             counts.maps -= 1;
             let maker = counts.mapped_by.iter().position(|&thread| thread == host.thread);
             counts.mapped_by.swap_remove(maker.expect("noted when it was made"));
+            blocked::guard_dropped();
         }
         self.wake(counts);
     }

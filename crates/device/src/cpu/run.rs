@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::queue::{Item, Queue, Taken};
+use crate::blocked::{LANES, run_above};
 use crate::copy::CopyPlan;
 use crate::{
     BufferView, Command, Copy, Deadline, DeviceError, Dispatch, Fill, HostFunction, Kernel,
@@ -11,6 +12,7 @@ use crate::{
 
 /// Runs batches until the lane closes.
 pub(super) fn work(queue: &Queue) {
+    let _lane = run_above([(LANES, queue.info.id())]);
     let mut items = Vec::new();
     let mut scratch = Vec::new();
     let mut seen = 0;

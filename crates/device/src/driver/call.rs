@@ -6,16 +6,19 @@ use std::thread;
 
 use super::Driver;
 use super::queue::LaneQueue;
+use crate::blocked::{LANES, run_above};
 use crate::{DeviceError, HostFunction, drop_guarded, guarded};
 
 /// Starts the thread that calls functions for `lane`, until the sender is dropped.
 pub(super) fn start<D: Driver>(
     name: &str,
+    id: u64,
     lane: Weak<LaneQueue<D>>,
 ) -> Option<Sender<HostFunction>> {
     let (sender, functions) = channel::<HostFunction>();
     let thread = thread::Builder::new().name(format!("{name} host"));
     let started = thread.spawn(move || {
+        let _lane = run_above([(LANES, id)]);
         for function in functions {
             let Some(lane) = lane.upgrade() else { return drop_guarded(function) };
             let name = function.name().clone();

@@ -467,7 +467,7 @@ impl<D: Driver> LaneQueue<D> {
         state.calling = true;
         let mut caller = self.caller.lock().unwrap_or_else(PoisonError::into_inner);
         if caller.is_none() {
-            *caller = call::start(&self.info.name, self.me.clone());
+            *caller = call::start(&self.info.name, self.info.id(), self.me.clone());
         }
         let sent = caller.as_ref().map(|caller| caller.send(function));
         if !matches!(sent, Some(Ok(()))) {

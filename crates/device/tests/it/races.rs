@@ -1,7 +1,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use syncline_deps::{Access, Dtype, View};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::{
     Allocator, Batch, Buffer, Command, Deadline, Device, DeviceError, DeviceSpec, Kernel,
-    KernelArg, KernelArgs, Memory, MemoryUse, Pattern, PointStatus, Timeline, Wake, wait_all,
+    KernelArg, KernelArgs, Memory, MemoryUse, Pattern, Point, PointStatus, Timeline, Wake,
+    wait_all,
 };
 
 fn device() -> Arc<dyn Device> {
@@ -220,4 +221,99 @@ fn an_allocator_may_panic_and_may_not_use_the_buffer_that_it_allocates_for() {
     });
     assert_eq!(buffer.read::<u8>(0, 2), Ok(vec![1, 1]));
     assert_eq!(allocator.1.load(Ordering::Relaxed), 1, "once for the buffer");
+}
+
+/// Runs `host` in a kernel that writes `used`, on a lane whose next batch writes `behind`. Returns what it found.
+fn on_lane(
+    device: &Arc<dyn Device>,
+    [used, behind]: [&Buffer; 2],
+    host: impl Fn() -> Result<(), DeviceError> + Send + Sync + 'static,
+) -> (Result<(), DeviceError>, Point) {
+    let (sender, found) = channel();
+    let (go_on, gate) = (Timeline::new("gate", 0), Mutex::new(sender));
+    let kernel = Kernel::cpu("opens", move |_: &mut KernelArgs<'_>| {
+        gate.lock().unwrap().send(host()).map_err(|error| error.to_string())
+    });
+    let arg = KernelArg::inout(used.tensor(Dtype::U8, &[64]).unwrap());
+    let batch = Batch::new().wait(go_on.point(1));
+    let batch = batch.command(Command::dispatch(&kernel, vec![arg], vec![]));
+    let lane = &device.lanes()[0];
+    let done = lane.submit(batch).unwrap();
+    let fill = Command::fill(behind.all(), Pattern::new(&[1]).unwrap());
+    lane.submit(fill.into()).unwrap();
+    go_on.signal(1).unwrap();
+    let found = found.recv_timeout(Duration::from_secs(60)).expect("the kernel hangs");
+    (found, done)
+}
+
+#[test]
+fn a_kernel_that_opens_what_it_or_work_behind_it_uses_is_refused() {
+    let device = device();
+    let [own, behind, free] = [(); 3].map(|()| device.buffer(64));
+    let opened = own.clone();
+    let (found, done) =
+        on_lane(&device, [&own, &behind], move || opened.read::<u8>(0, 1).map(drop));
+    assert!(matches!(found, Err(DeviceError::UsedByCaller { .. })), "{found:?}");
+    done.wait(in_time()).unwrap();
+    let opened = behind.clone();
+    let (found, done) = on_lane(&device, [&own, &behind], move || opened.map(in_time()).map(drop));
+    assert!(matches!(found, Err(DeviceError::UsedByCaller { .. })), "{found:?}");
+    done.wait(in_time()).unwrap();
+    let opened = free.clone();
+    let (found, done) = on_lane(&device, [&own, &behind], move || opened.write(0, &[1u8]));
+    assert_eq!(found, Ok(()), "nothing uses it");
+    done.wait(in_time()).unwrap();
+}
+
+#[test]
+fn of_two_threads_that_wait_for_each_others_maps_one_is_told() {
+    let device = device();
+    let buffers = [device.buffer(64), device.buffer(64)];
+    let both = Barrier::new(2);
+    let open = |mine: &Buffer, theirs: &Buffer| {
+        let map = mine.map_mut(Deadline::NEVER).unwrap();
+        both.wait();
+        let found = theirs.write(0, &[1u8]);
+        drop(map);
+        found
+    };
+    let (sender, found) = channel();
+    thread::scope(|threads| {
+        for (mine, theirs) in [(0, 1), (1, 0)] {
+            let (sender, buffers, open) = (sender.clone(), &buffers, &open);
+            threads.spawn(move || sender.send(open(&buffers[mine], &buffers[theirs])));
+        }
+        let found: Vec<_> =
+            (0..2).map(|_| found.recv_timeout(Duration::from_secs(60)).expect("hangs")).collect();
+        let told = |found: &Result<(), DeviceError>| match found {
+            Err(DeviceError::WaitsInCircle { .. }) => true,
+            found => !found.is_ok(),
+        };
+        assert_eq!(found.iter().filter(|found| told(found)).count(), 1, "{found:?}");
+    });
+}
+
+#[test]
+fn a_map_that_a_thread_forgot_and_took_along_is_not_waited_for() {
+    let device = device();
+    let buffer = device.buffer(64);
+    let (mapped, has_mapped) = channel();
+    let (leave, gate) = channel::<()>();
+    let (inner, sender) = (buffer.clone(), mapped);
+    let holder = thread::spawn(move || {
+        std::mem::forget(inner.map_mut(Deadline::NEVER).unwrap());
+        sender.send(()).unwrap();
+        let _ = gate.recv();
+    });
+    has_mapped.recv().unwrap();
+    let (told, found) = channel();
+    let waiting = buffer.clone();
+    thread::spawn(move || told.send(waiting.read::<u8>(0, 1)));
+    // Asleep by now, most probably; the outcome is the same.
+    thread::sleep(Duration::from_millis(20));
+    drop(leave);
+    holder.join().unwrap();
+    let found = found.recv_timeout(Duration::from_secs(60)).expect("hangs");
+    assert!(matches!(found, Err(DeviceError::WaitsInCircle { .. })), "{found:?}");
+    assert!(matches!(buffer.write(0, &[1u8]), Err(DeviceError::WaitsInCircle { .. })));
 }

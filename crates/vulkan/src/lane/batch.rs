@@ -90,6 +90,11 @@ impl Batch {
         }
     }
 
+    /// Returns the id of the lane that runs the batch, if the batch uses buffers.
+    pub(crate) fn lane_id(&self) -> Option<u64> {
+        self.leases.first().map(Lease::lane)
+    }
+
     pub(crate) fn task(&self) -> Option<&Arc<str>> {
         self.task.as_ref()
     }
