@@ -188,6 +188,8 @@ mod tests {
     use syncline_device::{Backend, Batch, Timeline};
 
     use super::*;
+    use crate::encode::{Encoded, Op};
+    use crate::record::{CommandPool, Times};
 
     /// Returns the first device, with the validation layers if wanted, or `None` where the test is to be skipped.
     fn device(validated: bool) -> Option<(Arc<Instance>, VulkanDevice)> {
@@ -217,6 +219,34 @@ mod tests {
         // SAFETY: setting the value that a semaphore has is forbidden and changes nothing: the layers say so.
         let _ = unsafe { raw.signal_semaphore(&info) };
         assert!(!messages.all().is_empty(), "nothing was said about a forbidden call");
+    }
+
+    /// Without this, a layer that looks for no hazards would pass for recordings without any.
+    #[test]
+    fn a_missing_barrier_is_heard() {
+        let Some((instance, device)) = device(true) else { return };
+        let messages = instance.messages().expect("layers were asked for");
+        let gpu = &device.kit.gpu;
+        let memory = device.kit.allocator.take(256).unwrap();
+        let (target, offset) = memory.piece().place();
+        let pool = CommandPool::new(gpu, gpu.queues[0].family).unwrap();
+        let record = |ops| {
+            let encoded = Encoded {
+                ops,
+                sets: Vec::new(),
+                upload: None,
+                scratch: Vec::new(),
+                staging: Vec::new(),
+                stamped: Vec::new(),
+            };
+            drop(pool.record(encoded, Times::Once).unwrap());
+            messages.all()
+        };
+        let fill = |word| Op::Fill { target, offset, bytes: 256, word };
+        assert_eq!(record(vec![fill(1), Op::Barrier, fill(2)]), Vec::<String>::new());
+        let said = record(vec![fill(1), fill(2)]);
+        let is_hazard = |one: &String| one.contains("SYNC-HAZARD-WRITE-AFTER-WRITE");
+        assert!(said.iter().any(is_hazard), "{said:?}");
     }
 
     /// A driver that loses its device cannot be had at will: the note of it is what everything else goes by.

@@ -44,7 +44,8 @@ struct Messenger {
 }
 
 impl Instance {
-    /// Loads the system's Vulkan, with the validation layers in between if `validated`.
+    /// Loads the system's Vulkan, with the validation layers in between if `validated`, which then check
+    /// synchronisation too.
     ///
     /// # Errors
     /// Says what is missing.
@@ -67,7 +68,11 @@ impl Instance {
             ));
         }
         let layers = [VALIDATION_LAYER.as_ptr()];
-        let extensions = [ext::debug_utils::NAME.as_ptr()];
+        let extensions = [ext::debug_utils::NAME.as_ptr(), ext::validation_features::NAME.as_ptr()];
+        // Hazards between commands of a recording too, which the layer looks for only when asked.
+        let checks = [vk::ValidationFeatureEnableEXT::SYNCHRONIZATION_VALIDATION];
+        let mut features =
+            vk::ValidationFeaturesEXT::default().enabled_validation_features(&checks);
         let application = vk::ApplicationInfo::default()
             .application_name(c"syncline")
             .engine_name(c"syncline")
@@ -75,6 +80,7 @@ impl Instance {
         let mut info = vk::InstanceCreateInfo::default().application_info(&application);
         if validated {
             info = info.enabled_layer_names(&layers).enabled_extension_names(&extensions);
+            info = info.push_next(&mut features);
         }
         // SAFETY: `info` and what it points to live until the call returns.
         let raw = unsafe { entry.create_instance(&info, None) }.map_err(|error| match error {

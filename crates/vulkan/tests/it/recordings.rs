@@ -2,11 +2,13 @@ use std::sync::Arc;
 
 use syncline_deps::{Dtype, View};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
-use syncline_device::{Buffer, Command, Deadline, KernelArg, LaneKind, Pattern, Recording, Scalar};
+use syncline_device::{
+    Buffer, Command, Deadline, Device, KernelArg, LaneKind, Pattern, Recording, Scalar,
+};
 use syncline_testing::{Rng, for_seeds};
 use syncline_vulkan::conformance::elementwise;
 
-use crate::support::device;
+use crate::support::{device, validated};
 
 #[test]
 fn a_thousand_dependent_dispatches_run_again_and_again() {
@@ -42,6 +44,10 @@ fn one_recording_on_two_lanes_dropped_while_it_runs() {
 #[test]
 fn random_dispatches_equal_their_serial_run() {
     let Some(device) = device() else { return };
+    random_dispatches(&device, 30);
+}
+
+fn random_dispatches(device: &Arc<dyn Device>, seeds: u64) {
     let kernels = [
         elementwise("add_one", 1, "arg_0[at(0u, i)] += 1.0;"),
         elementwise("scale", 1, "arg_0[at(0u, i)] *= scalar(0u);"),
@@ -49,7 +55,7 @@ fn random_dispatches_equal_their_serial_run() {
     ];
     const ITEMS: u64 = 16;
     const PARTS: u64 = 3;
-    for_seeds("random_dispatches_equal_their_serial_run", 30, |rng| {
+    for_seeds("random_dispatches_equal_their_serial_run", seeds, |rng| {
         let buffers = [(); 2].map(|()| device.buffer(4 * ITEMS * PARTS));
         let mut expected = [(); 2].map(|()| vec![1f32; (ITEMS * PARTS) as usize]);
         buffers.iter().zip(&expected).for_each(|(of, values)| of.write(0, values).unwrap());
@@ -102,9 +108,13 @@ fn random_dispatches_equal_their_serial_run() {
 #[test]
 fn random_recordings_equal_their_serial_run() {
     let Some(device) = device() else { return };
+    random_recordings(&device, 30);
+}
+
+fn random_recordings(device: &Arc<dyn Device>, seeds: u64) {
     let cpu = CpuDevice::open(CpuOptions::new(0).compute_lanes(1)).unwrap();
     const BYTES: u64 = 128;
-    for_seeds("random_recordings_equal_their_serial_run", 30, |rng| {
+    for_seeds("random_recordings_equal_their_serial_run", seeds, |rng| {
         let mut expected = vec![vec![0u8; BYTES as usize]; 4];
         // The last one lies on the host, so that recordings have steps there too.
         let buffers: Vec<Buffer> = (0..4)
@@ -144,5 +154,14 @@ fn random_recordings_equal_their_serial_run() {
         for (buffer, expected) in buffers.iter().zip(&expected) {
             assert_eq!(buffer.read::<u8>(0, BYTES as usize).unwrap(), *expected);
         }
+    });
+}
+
+/// A driver on a CPU may forgive a missing barrier; the layers, which follow every byte, do not.
+#[test]
+fn random_recordings_have_every_barrier() {
+    validated(|device| {
+        random_dispatches(device, 5);
+        random_recordings(device, 5);
     });
 }

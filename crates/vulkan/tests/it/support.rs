@@ -22,3 +22,12 @@ pub fn open_from(probe: &Probe) -> Option<Arc<dyn Device>> {
 pub fn device() -> Option<Arc<dyn Device>> {
     open(VulkanOptions::default())
 }
+
+/// Runs `check` on a device with the validation layers in between, which must have nothing to say.
+pub fn validated(check: impl Fn(&Arc<dyn Device>)) {
+    let probe = Probe::new().validated();
+    let Some(device) = open_from(&probe) else { return };
+    check(&device);
+    let messages = probe.messages().expect("layers were asked for").all();
+    assert!(messages.is_empty(), "{} messages:\n{}", messages.len(), messages.join("\n"));
+}
