@@ -102,7 +102,7 @@ impl Layout {
         let Shape { size, depth, slot_bytes } = shape;
         let members = size_of::<BoardHeader>();
         // One more record than PEs: where a stranger that fails the group says why.
-        let busy = size_of::<Member>().checked_mul(size + 1)?.checked_add(members)?;
+        let busy = size_of::<Member>().checked_mul(size.checked_add(1)?)?.checked_add(members)?;
         let busy_bytes = size.checked_mul(depth)?.checked_mul(size_of::<AtomicU32>())?;
         let pairs = busy.checked_add(busy_bytes)?.checked_next_multiple_of(64)?;
         let pair_bytes = (size_of::<Entry>().checked_mul(depth)?)
@@ -268,7 +268,13 @@ impl Board {
         let word = self.header().verdict.load(Ordering::Acquire);
         let reporter = (word & 0xffff) as usize;
         let failure = (reporter > 0).then(|| {
-            let record = &self.member(reporter - 1).failure;
+            let rank = reporter - 1;
+            if rank > self.stranger() {
+                let message =
+                    "is named by a damaged verdict, and is no PE of this group".to_owned();
+                return Failure::Local { rank, message };
+            }
+            let record = &self.member(rank).failure;
             Failure::decode(&std::array::from_fn(|word| record[word].load(Ordering::Relaxed)))
         });
         (word >> 16, failure)
@@ -330,5 +336,26 @@ impl Member {
         let window =
             (has_window != 0).then_some((super::WindowId { place, bytes }, [first, second]));
         Ticket { fingerprint, window }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damaged_sizes_and_verdicts_are_refused() {
+        let shape = |size| Shape { size, depth: 1, slot_bytes: 64 };
+        assert!(Layout::new(shape(usize::MAX)).is_none());
+        let layout = Layout::new(shape(2)).unwrap();
+        let board = Board::new(Arc::new(Region::anonymous(layout.bytes).unwrap()), layout);
+        board.initialise();
+        assert_eq!(board.verdict(), (0, None));
+        // Two PEs and the stranger can report a failure.
+        for reporter in [4, 0xffff] {
+            board.header().verdict.store(reporter, Ordering::Release);
+            let (_, failure) = board.verdict();
+            assert!(failure.unwrap().to_string().contains("damaged verdict"));
+        }
     }
 }
