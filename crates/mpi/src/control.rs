@@ -32,9 +32,9 @@ impl Control {
         match self {
             Control::Enter { epoch, ticket } => {
                 let (window, [first, second]) = ticket.window.unwrap_or_default();
-                let has_window = ticket.window.is_some().into();
+                let flags = u64::from(ticket.window.is_some()) | u64::from(ticket.is_held) << 1;
                 let WindowId { place, bytes } = window;
-                vec![1, *epoch, ticket.fingerprint, has_window, place, bytes, first, second]
+                vec![1, *epoch, ticket.fingerprint, flags, place, bytes, first, second]
             }
             Control::Done { epoch } => vec![2, *epoch],
             Control::Commit { epoch } => vec![3, *epoch],
@@ -52,10 +52,10 @@ impl Control {
     pub fn decode(words: &[u64]) -> Option<Self> {
         let failure = |record: &[u64]| Some(Failure::decode(record.try_into().ok()?));
         Some(match words {
-            &[1, epoch, fingerprint, has_window, place, bytes, first, second] => {
+            &[1, epoch, fingerprint, flags @ 0..4, place, bytes, first, second] => {
                 let window = (WindowId { place, bytes }, [first, second]);
-                let window = (has_window != 0).then_some(window);
-                Control::Enter { epoch, ticket: Ticket { fingerprint, window } }
+                let (window, is_held) = ((flags & 1 != 0).then_some(window), flags & 2 != 0);
+                Control::Enter { epoch, ticket: Ticket { fingerprint, window, is_held } }
             }
             &[2, epoch] => Control::Done { epoch },
             &[3, epoch] => Control::Commit { epoch },
@@ -95,8 +95,8 @@ mod tests {
         let window = Some((WindowId { place: 3, bytes: 4 }, [5, 6]));
         let failure = Failure::Local { rank: 2, message: "größer".to_owned() };
         let all = [
-            Control::Enter { epoch: 7, ticket: Ticket { fingerprint: 8, window } },
-            Control::Enter { epoch: 7, ticket: Ticket { fingerprint: 8, window: None } },
+            Control::Enter { epoch: 7, ticket: Ticket { fingerprint: 8, window, is_held: true } },
+            Control::Enter { epoch: 7, ticket: Ticket { fingerprint: 8, ..Ticket::default() } },
             Control::Done { epoch: 1 },
             Control::Commit { epoch: u64::MAX },
             Control::Fail { failure: failure.clone() },
@@ -112,5 +112,6 @@ mod tests {
         }
         assert_eq!(Control::decode(&[]), None);
         assert_eq!(Control::decode(&[4, 1, 2]), None);
+        assert_eq!(Control::decode(&[1, 7, 8, 4, 3, 4, 5, 6]), None);
     }
 }

@@ -162,13 +162,18 @@ impl Group {
         self.progress.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    /// Says that something may have become possible.
+    fn ring(&self) {
+        self.bell.fetch_add(1, Ordering::Release);
+    }
+
     /// Looks for news, and rings the bell if there are any.
     pub fn progress(&self) -> Result<(), Failure> {
         let mut progress = self.lock();
         let moved = progress.step(&self.world.turn());
         drop(progress);
         if moved.map_err(|error| self.world.local(&error))? {
-            self.bell.fetch_add(1, Ordering::Release);
+            self.ring();
         }
         Ok(())
     }
@@ -221,13 +226,18 @@ impl Group {
     ) -> Result<bool, Failure> {
         let (mut staging, index) = {
             let mut progress = self.lock();
-            let to = &progress.outgoing[peer];
-            if to.placed - to.taken >= self.shape.depth as u64 {
+            let to = &mut progress.outgoing[peer];
+            if to.is_busy || to.placed.saturating_sub(to.taken) >= self.shape.depth as u64 {
                 return Ok(false);
             }
+            to.is_busy = true;
             let index = to.placed;
             (progress.buffer(), index)
         };
+        let _free = OnDrop(|| {
+            self.lock().outgoing[peer].is_busy = false;
+            self.ring();
+        });
         let payload = &mut staging.bytes_mut()[Lines::HEADER_BYTES..][..bytes];
         let header = fill(payload);
         let place = inbox.place(self.world.rank, index);
@@ -254,14 +264,30 @@ impl Group {
             progress.slots[at] = Slot::Filling;
             (at, progress.buffer())
         };
+        let free = OnDrop(|| {
+            self.lock().slots[at] = Slot::Free;
+            self.ring();
+        });
         let (head, payload) = slot.bytes_mut().split_at_mut(Lines::HEADER_BYTES);
         let header = fill(&mut payload[..bytes]);
+        std::mem::forget(free);
         head[..8].copy_from_slice(&header.tag.to_ne_bytes());
         head[8..12].copy_from_slice(&header.checksum.to_ne_bytes());
         let mut progress = self.lock();
         let sent = progress.send_slot(at, slot, bytes, peer, &self.world.turn());
         sent.map_err(|error| self.world.local(&error))?;
         Ok(true)
+    }
+
+    /// Calls a receiver's code, under no lock. If it panics, the group fails: the message is lost.
+    fn take(&self, take: &mut Take<'_>, header: Header, bytes: &[u8]) -> Result<(), Failure> {
+        let guard = OnDrop(|| {
+            let message = "the receiver of a message panicked".to_owned();
+            self.fail(Failure::Local { rank: self.world.rank, message });
+        });
+        let taken = take(header, bytes);
+        std::mem::forget(guard);
+        taken.map_err(|failure| self.fail(failure))
     }
 
     fn receive_put(
@@ -273,10 +299,18 @@ impl Group {
         let (bytes, header, index) = {
             let mut progress = self.lock();
             let from = &mut progress.incoming[peer];
+            if from.is_busy {
+                return Ok(false);
+            }
             let Some((bytes, header)) = from.placed.pop_front() else { return Ok(false) };
+            from.is_busy = true;
             from.taken += 1;
             (bytes as usize, header, from.taken - 1)
         };
+        let _free = OnDrop(|| {
+            self.lock().incoming[peer].is_busy = false;
+            self.ring();
+        });
         // Another process announced it: a number out of range is its fault, and must not become ours.
         if bytes > self.shape.slot_bytes {
             let message = format!("PE {peer} announced {bytes} bytes in a slot");
@@ -288,7 +322,7 @@ impl Group {
         // SAFETY: the place lies within this PE's inbox, whose memory the group keeps; its sender has completed
         // the put, and does not put there again before it hears that the message was taken.
         let slot = unsafe { std::slice::from_raw_parts(inbox.memory.start().add(place), bytes) };
-        take(header, slot).map_err(|failure| self.fail(failure))?;
+        self.take(take, header, slot)?;
         self.tell(&mut self.lock(), peer, &Control::Taken)?;
         Ok(true)
     }
@@ -320,13 +354,24 @@ impl Group {
             let message = format!("PE {peer} sent a message of {bytes} bytes");
             return Err(self.fail(Failure::Local { rank: self.world.rank, message }));
         };
-        take(header, payload).map_err(|failure| self.fail(failure))?;
+        self.take(take, header, payload)?;
         self.lock().spare.push(slot);
         Ok(true)
     }
 }
 
-impl Transport for Group {
+/// Calls a function when it is dropped, also by a panic.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+// SAFETY: `enter` waits until all have said that they entered; `finish` until the arbiter, which hears of all, has committed or
+// failed the refit. Windows are those of the host's endpoint, whose contract is the same.
+unsafe impl Transport for Group {
     fn rank(&self) -> usize {
         self.world.rank
     }
@@ -335,7 +380,7 @@ impl Transport for Group {
         self.shape
     }
 
-    fn enter(&self, ticket: Ticket, wait: &Wait<'_>) -> Result<(), Failure> {
+    unsafe fn enter(&self, ticket: Ticket, wait: &Wait<'_>) -> Result<(), Failure> {
         if let Some(failure) = self.failure() {
             return Err(failure);
         }
@@ -411,7 +456,7 @@ impl Transport for Group {
         }
     }
 
-    fn finish(&self, wait: &Wait<'_>) -> Result<(), Failure> {
+    unsafe fn finish(&self, wait: &Wait<'_>) -> Result<(), Failure> {
         let rank = self.world.rank;
         let epoch = {
             let mut progress = self.lock();
@@ -505,15 +550,17 @@ impl Transport for Group {
     }
 }
 
-impl Transport for MpiEndpoint {
+// SAFETY: every call is passed on to a transport that keeps the contract.
+unsafe impl Transport for MpiEndpoint {
     fn rank(&self) -> usize {
         self.transport().rank()
     }
     fn shape(&self) -> Shape {
         self.transport().shape()
     }
-    fn enter(&self, ticket: Ticket, wait: &Wait<'_>) -> Result<(), Failure> {
-        self.transport().enter(ticket, wait)
+    unsafe fn enter(&self, ticket: Ticket, wait: &Wait<'_>) -> Result<(), Failure> {
+        // SAFETY: the caller's promise.
+        unsafe { self.transport().enter(ticket, wait) }
     }
     fn ticket(&self, peer: usize) -> Ticket {
         self.transport().ticket(peer)
@@ -535,8 +582,9 @@ impl Transport for MpiEndpoint {
     fn park(&self, seen: u32, wait: &Wait<'_>) -> Result<(), Failure> {
         self.transport().park(seen, wait)
     }
-    fn finish(&self, wait: &Wait<'_>) -> Result<(), Failure> {
-        self.transport().finish(wait)
+    unsafe fn finish(&self, wait: &Wait<'_>) -> Result<(), Failure> {
+        // SAFETY: the caller's promise.
+        unsafe { self.transport().finish(wait) }
     }
     fn fail(&self, failure: Failure) -> Failure {
         self.transport().fail(failure)

@@ -36,6 +36,8 @@ pub(crate) struct From {
     /// Messages in the inbox, and how many were taken before them.
     pub placed: VecDeque<(u64, Header)>,
     pub taken: u64,
+    /// Whether a thread reads a message in the inbox: places are given back in order.
+    pub is_busy: bool,
 }
 
 /// What goes to one peer by puts.
@@ -43,6 +45,8 @@ pub(crate) struct From {
 pub(crate) struct To {
     pub placed: u64,
     pub taken: u64,
+    /// Whether a thread is putting a message: the next one has to wait for its number.
+    pub is_busy: bool,
 }
 
 /// What a PE knows.
@@ -73,7 +77,12 @@ pub(crate) struct Progress {
 impl Progress {
     pub fn new(comm: Comm, rank: usize, shape: Shape) -> Self {
         let Shape { size, depth, .. } = shape;
-        let from = |_| From { message: Incoming::Nothing, placed: VecDeque::new(), taken: 0 };
+        let from = |_| From {
+            message: Incoming::Nothing,
+            placed: VecDeque::new(),
+            taken: 0,
+            is_busy: false,
+        };
         Self {
             comm,
             rank,

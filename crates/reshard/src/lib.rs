@@ -38,7 +38,7 @@ pub use layout::{
     Placement, Shard, ShardRule, Stage, TensorLayout, TensorRule, TensorSpec, expand_ranges,
 };
 pub use schedule::{Batch, DEFAULT_SLOT_BYTES, SLOT_ALIGN, Schedule, Segment};
-pub use service::{Canceller, CopyService, Progress, ServiceError, ServiceOptions, Target};
+pub use service::{CopyService, Progress, ServiceError, ServiceOptions, Target};
 pub use transfer::{
     BlockScales, Conversions, CopyBox, PairTraffic, PlanOptions, PlanTensor, Recoding, Run, Runs,
     Side, Traffic, TransferOp, TransferPlan,

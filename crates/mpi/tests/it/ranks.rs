@@ -63,10 +63,10 @@ pub fn tp(size: usize) -> Layout {
 /// The checks that threads and processes of one host run too.
 fn conforms(rank: &Rank) {
     for (depth, slot_bytes) in [(1, 192), (3, 192), (2, 65_536)] {
-        let endpoint = rank.join(depth, slot_bytes);
+        let mut endpoint = rank.join(depth, slot_bytes);
         // Lanes fill slots in place exactly where those are in memory of the host.
         assert_eq!(endpoint.slots().is_some(), endpoint.way() == "shared memory");
-        conformance::check(&endpoint, PATIENCE).unwrap();
+        conformance::check(&mut endpoint, PATIENCE).unwrap();
     }
 }
 

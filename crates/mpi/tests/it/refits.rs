@@ -68,7 +68,7 @@ pub fn executor_alone(rank: &Rank) {
     let axes = |tp: usize| format!(r#"[["tp", {tp}]]"#);
     let from = model(2, 48, Dtype::F32, &axes(rank.size()));
     let to = model(2, 48, Dtype::F32, &axes((rank.size() / 2).max(1)));
-    parts::executor_alone(&rank.join(2, 512), &from, &to);
+    parts::executor_alone(&mut rank.join(2, 512), &from, &to);
 }
 
 /// Resident memory of this process in KiB.

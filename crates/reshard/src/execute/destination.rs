@@ -7,8 +7,8 @@
 //! a refit, and after one that failed half-way refuses to be read until the next has succeeded.
 
 use std::any::Any;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::Instant;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use syncline_device::{BufferView, Device, Lane};
 
@@ -235,23 +235,26 @@ impl Destination {
         }
     }
 
-    /// Takes the version that a refit may write, when nobody reads it any more.
-    pub(crate) fn begin(&self, wait: &Wait<'_>) -> Result<Writing<'_>, Failure> {
+    /// Takes the version that a refit may write, when no reader holds it any more.
+    ///
+    /// Returns `None` if one still does when half of the time is over: the refit is then left out on every PE, and the
+    /// other half is for telling them.
+    pub(crate) fn begin(&self, wait: &Wait<'_>) -> Result<Option<Writing<'_>>, Failure> {
         let mut state = self.state();
         let index = if self.bases.len() == 2 { 1 - state.active } else { state.active };
         while state.readers[index] > 0 || state.writing.is_some() {
-            let wait = wait.until(Phase::Readers, self.rank);
-            if let Some(failure) = wait.expired(self.rank) {
+            if let Some(failure) = wait.until(Phase::Enter, self.rank).expired(self.rank) {
                 return Err(failure);
             }
-            let left = wait.deadline.saturating_duration_since(Instant::now());
+            if wait.is_half_over() {
+                return Ok(None);
+            }
             // In slices, because nothing rings when somebody cancels.
-            let slice = left.min(std::time::Duration::from_millis(20));
-            let waited = self.released.wait_timeout(state, slice);
-            state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+            let waited = self.released.wait_timeout(state, wait.left(Duration::from_millis(20)));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         state.writing = Some(index);
-        Ok(Writing { destination: self, index, touched: false, committed: false })
+        Ok(Some(Writing { destination: self, index, touched: false, committed: false }))
     }
 }
 
@@ -285,6 +288,11 @@ impl Writing<'_> {
     /// From here on the old values of this version may be gone.
     pub fn touch(&mut self) {
         self.touched = true;
+    }
+
+    /// The refit was left out: nobody has written.
+    pub fn leave_out(mut self) {
+        self.touched = false;
     }
 
     /// Makes this version the one that is read.
@@ -321,6 +329,9 @@ impl Drop for Writing<'_> {
 }
 
 /// A committed version, held against being overwritten.
+///
+/// A refit that needs its memory waits for it to be dropped, and is left out on every PE if that takes too long
+/// ([`ServiceError::Held`](crate::ServiceError::Held)). With [`Versions::Two`] that is the second refit after it was taken.
 #[derive(Debug)]
 pub struct Reading<'a> {
     destination: &'a Destination,

@@ -16,6 +16,7 @@ mod refit;
 mod verify;
 
 pub use bindings::{BindError, Sources, Targets};
+pub(crate) use destination::Writing;
 pub use destination::{Destination, DestinationError, Reading, Versions};
 pub use lanes::PipelineLanes;
 pub(crate) use pipeline::{Control, Part};

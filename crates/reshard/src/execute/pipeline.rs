@@ -24,7 +24,7 @@ use super::program::{Message, Move, Program};
 use super::{BindError, Refit, Shards, Sources, Targets, verify};
 use crate::copy::{self, Store};
 use crate::error::ReshardError;
-use crate::transport::{Failure, Header, Phase, Transport, Wait};
+use crate::transport::{Failure, Header, Phase, Session, Transport, Wait};
 
 /// Who drives the pipeline, where every tensor is in memory of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,10 +66,10 @@ pub struct Moved {
     pub messages: u64,
 }
 
-/// Runs pack, send and unpack for one PE.
+/// Runs pack, send and unpack for one PE, in a refit that every PE has entered.
 #[derive(Clone, Copy)]
 pub struct PipelineExecutor<'t> {
-    transport: &'t dyn Transport,
+    session: &'t Session<'t>,
     driver: Driver,
     lanes: LanesOf<'t>,
 }
@@ -86,7 +86,7 @@ enum LanesOf<'t> {
 
 impl std::fmt::Debug for PipelineExecutor<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "PipelineExecutor(PE {}, driven by {:?})", self.transport.rank(), self.driver)
+        write!(f, "PipelineExecutor({:?}, driven by {:?})", self.session, self.driver)
     }
 }
 
@@ -100,9 +100,9 @@ pub(super) enum Step {
 }
 
 impl<'t> PipelineExecutor<'t> {
-    /// An executor on this PE's endpoint.
-    pub fn new(transport: &'t dyn Transport) -> Self {
-        Self { transport, driver: Driver::Auto, lanes: LanesOf::Itself }
+    /// An executor for the refit that `session` has entered.
+    pub fn new(session: &'t Session<'t>) -> Self {
+        Self { session, driver: Driver::Auto, lanes: LanesOf::Itself }
     }
 
     /// The same with lanes for packing, sending, unpacking and copying, or with the calling thread doing all of it.
@@ -128,15 +128,15 @@ impl<'t> PipelineExecutor<'t> {
             Driver::Caller => false,
             Driver::Auto => {
                 let cores = std::thread::available_parallelism().map_or(1, usize::from);
-                cores >= 3 * self.transport.shape().size
+                cores >= 3 * self.session.transport().shape().size
             }
         }
     }
 
     /// Packs, sends and unpacks everything of `refit` that concerns other PEs, into memory of the caller's.
     ///
-    /// Every PE has entered the refit and announced no window of its own; whoever announced one is written
-    /// directly. [`CopyService`](crate::CopyService) sees to all of that.
+    /// Every PE has entered with [`Refit::announced`]. [`CopyService`](crate::CopyService) does all of that, and lets peers
+    /// write destinations directly.
     pub fn execute_pipeline(
         &self,
         refit: &Refit,
@@ -167,10 +167,16 @@ impl<'t> PipelineExecutor<'t> {
         part: Part,
     ) -> Result<Moved, Failure> {
         // The others must not wait for this PE until their deadline.
-        let unbound = |error: BindError| {
-            let (rank, message) = (self.transport.rank(), error.to_string());
-            self.transport.fail(Failure::Local { rank, message })
-        };
+        let transport = self.session.transport();
+        let refuse =
+            |message: String| transport.fail(Failure::Local { rank: transport.rank(), message });
+        if self.session.fingerprint() != refit.announced() || transport.rank() != refit.rank() {
+            let session = self.session;
+            return Err(refuse(format!(
+                "{session:?} was not entered for the refit that is to run"
+            )));
+        }
+        let unbound = |error: BindError| refuse(error.to_string());
         sources.bound.check(refit.sources()).map_err(unbound)?;
         targets.check(refit, sources).map_err(unbound)?;
         let control = Control { wait, progress: None };
@@ -186,7 +192,7 @@ impl<'t> PipelineExecutor<'t> {
         control: &Control<'_>,
         part: Part,
     ) -> Result<Moved, Failure> {
-        let run = Run::new(self.transport, refit, sources, place, control, part)?;
+        let run = Run::new(self.session.transport(), refit, sources, place, control, part)?;
         if run.needs_lanes() || self.wants_lanes() {
             match self.lanes {
                 LanesOf::Given(lanes) => LaneRun::run(&run, lanes)?,
@@ -219,8 +225,9 @@ impl<'t> PipelineExecutor<'t> {
 
     fn open_lanes(&self) -> Result<PipelineLanes, Failure> {
         PipelineLanes::new().map_err(|error| {
+            let transport = self.session.transport();
             let message = format!("no lanes for a refit: {error}");
-            self.transport.fail(Failure::Local { rank: self.transport.rank(), message })
+            transport.fail(Failure::Local { rank: transport.rank(), message })
         })
     }
 }
@@ -271,6 +278,14 @@ impl<'a> Run<'a> {
         let (world, size) = (refit.world(), transport.shape().size);
         if world > size {
             let message = ReshardError::GroupTooSmall { world, size }.to_string();
+            return Err(transport.fail(Failure::Local { rank, message }));
+        }
+        // Lanes write messages into slots without looking at their size again.
+        let (needed, slot_bytes) = (refit.slot_bytes(), transport.shape().slot_bytes);
+        if needed > slot_bytes {
+            let message = format!(
+                "this refit was prepared for slots of {needed} bytes, and this group has slots of {slot_bytes}"
+            );
             return Err(transport.fail(Failure::Local { rank, message }));
         }
         let mut peers: Vec<Option<PeerDestination>> = Vec::new();

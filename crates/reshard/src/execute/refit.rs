@@ -164,6 +164,7 @@ impl Names {
 #[derive(Clone, Debug)]
 pub struct Refit {
     fingerprint: u64,
+    slot_bytes: usize,
     world: u32,
     sources: Shards,
     targets: Arc<Shards>,
@@ -227,6 +228,7 @@ impl Refit {
         }
         Ok(Self {
             fingerprint: plan.fingerprint(),
+            slot_bytes,
             world: plan.world(),
             sources,
             targets: Arc::new(targets),
@@ -239,6 +241,19 @@ impl Refit {
     /// Equal on all PEs that planned from the same layouts and options.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
+    }
+
+    /// What a PE announces when it enters this refit: its fingerprint, how it is cut to slots, and whether it has checksums.
+    pub fn announced(&self) -> u64 {
+        let mut hasher = Hasher64::new(self.fingerprint);
+        hasher.word(self.slot_bytes as u64);
+        hasher.word(self.has_checksums().into());
+        hasher.finish()
+    }
+
+    /// Bytes of the slots that its messages are cut to; a group's slots must have at least as many.
+    pub fn slot_bytes(&self) -> usize {
+        self.slot_bytes
     }
 
     /// Whether every segment has a checksum.

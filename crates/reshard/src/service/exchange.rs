@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{ServiceError, compare_tickets};
+use super::ServiceError;
 use crate::hash::Hasher64;
 use crate::sums::{self, SUM_BYTES};
-use crate::transport::{Corrupted, Failure, Header, Phase, Ticket, Transport, Wait};
+use crate::transport::{Corrupted, Failure, Header, Phase, Session, Transport, Wait};
 
 /// What was submitted on this PE.
 #[derive(Default)]
@@ -46,30 +46,34 @@ impl<'a> Exchange<'a> {
 
     pub fn run(
         self,
-        transport: &dyn Transport,
+        transport: &mut dyn Transport,
         wait: &Wait<'_>,
         checksums: bool,
     ) -> Result<(), Failure> {
-        self.try_run(transport, wait, checksums).map_err(|failure| transport.fail(failure))
+        let run = self.try_run(transport, wait, checksums);
+        run.map_err(|failure| transport.fail(failure))
     }
 
     fn try_run(
         mut self,
-        transport: &dyn Transport,
+        transport: &mut dyn Transport,
         wait: &Wait<'_>,
         checksums: bool,
     ) -> Result<(), Failure> {
-        let ring = Ring { transport, wait, checksums };
+        let mut hasher = Hasher64::new(0xe8c4);
+        hasher.word(checksums.into());
+        let fingerprint = hasher.finish();
         // Announce and compare; when this phase commits, everything matches everywhere.
-        ring.enter()?;
+        let session = Session::enter(transport, fingerprint, wait)?;
+        let ring = Ring { transport: session.transport(), wait, checksums };
         let announced = self.announce(&ring)?;
         for (peer, manifest) in announced.iter().enumerate() {
-            self.compare(transport.rank(), peer, manifest)?;
+            self.compare(ring.transport.rank(), peer, manifest)?;
         }
-        transport.finish(wait)?;
-        ring.enter()?;
-        self.move_data(&ring)?;
-        transport.finish(wait)
+        session.finish(wait)?;
+        let session = Session::enter(transport, fingerprint, wait)?;
+        self.move_data(&Ring { transport: session.transport(), wait, checksums })?;
+        session.finish(wait)
     }
 
     /// What every PE sends to this one, by sender.
@@ -266,15 +270,6 @@ struct Ring<'a> {
 impl Ring<'_> {
     fn shapes(&self) -> Shapes {
         Shapes { rank: self.transport.rank(), size: self.transport.shape().size }
-    }
-
-    /// Starts a phase; fails where a PE does something else than an exchange.
-    fn enter(&self) -> Result<(), Failure> {
-        let mut hasher = Hasher64::new(0xe8c4);
-        hasher.word(self.checksums.into());
-        let fingerprint = hasher.finish();
-        self.transport.enter(Ticket { fingerprint, window: None }, self.wait)?;
-        compare_tickets(self.transport, fingerprint)
     }
 
     /// Sends something to every other PE, and has `take` take what comes.

@@ -48,11 +48,10 @@ mod refits;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use syncline_device::{Device, DeviceError};
+use syncline_device::{CancelToken, Device, DeviceError};
 
 use crate::error::ReshardError;
 use crate::execute::{Destination, PipelineLanes, Refit, Targets, Versions};
@@ -71,6 +70,15 @@ pub enum ServiceError {
     /// The layouts make no plan: the same on every PE that has the same layouts.
     #[error(transparent)]
     Plan(#[from] ReshardError),
+    /// A reader held the memory that the refit would have overwritten, until half of the time was over. The refit was left out
+    /// on every PE, which all return this, and the group is as before.
+    #[error(
+        "a reader on PE {rank} holds the version that this refit would overwrite: drop its Reading, and refit again"
+    )]
+    Held {
+        /// The PE.
+        rank: usize,
+    },
     /// A transfer that cannot be submitted.
     #[error("cannot submit tag {tag} with PE {peer}: {problem}")]
     Submit {
@@ -129,24 +137,13 @@ pub enum Target<'t, 'a> {
     Nothing,
 }
 
-/// Ends a service's call from another thread.
-#[derive(Clone, Debug)]
-pub struct Canceller(Arc<AtomicBool>);
-
-impl Canceller {
-    /// Fails the call under way, or else the next, on every PE of the group.
-    pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 type OnProgress = Box<dyn Fn(Progress) + Send + Sync>;
 
 /// One PE's service; `'a` is how long submitted memory is borrowed.
 pub struct CopyService<'a> {
     transport: Box<dyn Transport>,
     options: ServiceOptions,
-    cancel: Arc<AtomicBool>,
+    cancel: CancelToken,
     on_progress: Option<OnProgress>,
     plans: HashMap<(u64, u64), (Arc<Refit>, PlanOptions)>,
     exchange: Exchange<'a>,
@@ -170,7 +167,7 @@ impl<'a> CopyService<'a> {
         Self {
             transport: Box::new(transport),
             options,
-            cancel: Arc::default(),
+            cancel: CancelToken::new(),
             on_progress: None,
             plans: HashMap::new(),
             exchange: Exchange::default(),
@@ -188,14 +185,29 @@ impl<'a> CopyService<'a> {
         &*self.transport
     }
 
-    /// Calls `on_progress` after every message and every larger copy, from the threads that do them.
+    /// The endpoint, to use it between two calls of the service.
+    pub fn transport_mut(&mut self) -> &mut dyn Transport {
+        &mut *self.transport
+    }
+
+    /// Has `on_progress` called after every message and every larger copy of a refit, by the thread that runs it and under
+    /// no lock. The last call comes before the refit is committed.
+    ///
+    /// If it panics, the refit fails on every PE.
     pub fn set_progress(&mut self, on_progress: impl Fn(Progress) + Send + Sync + 'static) {
         self.on_progress = Some(Box::new(on_progress));
     }
 
-    /// A handle to cancel by.
-    pub fn canceller(&self) -> Canceller {
-        Canceller(self.cancel.clone())
+    /// Has calls end when `cancel` is cancelled; it may be shared with streams and plans.
+    ///
+    /// The call under way, or else the next one, then fails on every PE.
+    pub fn set_cancel(&mut self, cancel: CancelToken) {
+        self.cancel = cancel;
+    }
+
+    /// Returns the token that ends this service's calls.
+    pub fn cancel_token(&self) -> CancelToken {
+        self.cancel.clone()
     }
 
     /// This PE's part in turning `from` into `to`, made once and kept for the next time.
@@ -299,27 +311,12 @@ impl<'a> CopyService<'a> {
     /// submitted is forgotten either way.
     pub fn run(&mut self) -> Result<(), ServiceError> {
         let exchange = std::mem::take(&mut self.exchange);
-        Ok(exchange.run(&*self.transport, &self.wait(), self.options.checksums)?)
+        let wait = Wait::timeout(self.options.timeout).cancelled_by(&self.cancel);
+        Ok(exchange.run(&mut *self.transport, &wait, self.options.checksums)?)
     }
 
     /// Forgets what was submitted.
     pub fn clear(&mut self) {
         self.exchange = Exchange::default();
-    }
-
-    fn wait(&self) -> Wait<'_> {
-        Wait::timeout(self.options.timeout).cancelled_by(&self.cancel)
-    }
-}
-
-/// Every PE must be about to do the same as this one.
-fn compare_tickets(transport: &dyn Transport, fingerprint: u64) -> Result<(), Failure> {
-    let theirs = (0..transport.shape().size).map(|peer| transport.ticket(peer).fingerprint);
-    match theirs.enumerate().find(|(_, theirs)| *theirs != fingerprint) {
-        None => Ok(()),
-        Some((other, other_fingerprint)) => {
-            let rank = transport.rank();
-            Err(Failure::PlanMismatch { rank, fingerprint, other, other_fingerprint })
-        }
     }
 }

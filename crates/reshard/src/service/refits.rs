@@ -2,12 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{CopyService, Progress, ServiceError, Target, compare_tickets};
+use syncline_device::guarded;
+
+use super::{CopyService, Progress, ServiceError, Target};
 use crate::execute::{
-    Control, Destination, Moved, Part, PipelineExecutor, Place, Refit, Sources, Targets,
+    Control, Destination, Moved, Part, PipelineExecutor, Place, Refit, Sources, Targets, Writing,
 };
-use crate::hash::Hasher64;
-use crate::transport::{Failure, Ticket, WindowId};
+use crate::transport::{FailOnPanic, Failure, Session, Ticket, Wait};
 
 /// Bytes between two progress reports.
 const PROGRESS_BYTES: u64 = 1 << 20;
@@ -16,7 +17,8 @@ impl CopyService<'_> {
     /// Moves everything of `refit` on all PEs, and commits it on all or on none.
     ///
     /// On `Err`, a [`Destination`] with two versions still has its old values, one with a single version
-    /// refuses to be read, and memory of the caller's may be partly written.
+    /// refuses to be read, and memory of the caller's may be partly written. [`ServiceError::Held`] leaves
+    /// everything as it was.
     ///
     /// A PE does one thing at a time, in the same order as its peers; destinations can be read meanwhile, by any thread.
     pub fn refit(
@@ -25,87 +27,111 @@ impl CopyService<'_> {
         sources: &Sources<'_>,
         target: Target<'_, '_>,
     ) -> Result<Moved, ServiceError> {
-        let refitted = self.try_refit(refit, sources, target);
-        // Whatever went wrong here, the others must not wait for this PE until their deadline.
-        Ok(refitted.map_err(|failure| self.transport.fail(failure))?)
+        let wait = Wait::timeout(self.options.timeout).cancelled_by(&self.cancel);
+        let guard = FailOnPanic { transport: &*self.transport, what: "a refit" };
+        // SAFETY: the service is borrowed exclusively.
+        let refitted = unsafe { self.try_refit(refit, sources, target, &wait) };
+        std::mem::forget(guard);
+        refitted.map_err(|error| match error {
+            // Whatever went wrong here, the others must not wait for this PE until their deadline.
+            ServiceError::Failed(failure) => self.transport.fail(failure).into(),
+            other => other,
+        })
     }
 
-    fn try_refit(
+    /// # Safety
+    /// Nothing else uses the service meanwhile.
+    unsafe fn try_refit(
         &self,
         refit: &Refit,
         sources: &Sources<'_>,
         target: Target<'_, '_>,
-    ) -> Result<Moved, Failure> {
+        wait: &Wait<'_>,
+    ) -> Result<Moved, ServiceError> {
         if let Some(failure) = self.transport.failure() {
-            return Err(failure);
+            return Err(failure.into());
         }
-        let local = |message: String| Failure::Local { rank: self.rank(), message };
         if refit.rank() != self.rank() {
-            let message = format!("this refit was prepared for PE {}", refit.rank());
-            return Err(local(message));
+            return Err(self.refuse(format!("this refit was prepared for PE {}", refit.rank())));
         }
-        sources.bound.check(refit.sources()).map_err(|error| local(error.to_string()))?;
-        match target {
-            Target::Destination(destination) => self.refit_destination(refit, sources, destination),
-            Target::Memory(targets) => self.refit_memory(refit, sources, targets),
-            Target::Nothing => self.refit_memory(refit, sources, &Targets::new(refit)),
-        }
+        sources.bound.check(refit.sources()).map_err(|error| self.refuse(error))?;
+        let nothing = Targets::new(refit);
+        let targets = match target {
+            // SAFETY: the caller's promise.
+            Target::Destination(destination) => unsafe {
+                return self.refit_destination(refit, sources, destination, wait);
+            },
+            Target::Memory(targets) => targets,
+            Target::Nothing => &nothing,
+        };
+        targets.check(refit, sources).map_err(|error| self.refuse(error))?;
+        let ticket = Ticket { fingerprint: refit.announced(), ..Ticket::default() };
+        // SAFETY: the caller's promise; no memory is announced.
+        unsafe { self.run_refit(refit, sources, Some(Place::Targets(targets)), ticket, wait) }
     }
 
-    fn refit_destination(
+    /// # Safety
+    /// Nothing else uses the service meanwhile.
+    unsafe fn refit_destination(
         &self,
         refit: &Refit,
         sources: &Sources<'_>,
         destination: &Destination,
-    ) -> Result<Moved, Failure> {
+        wait: &Wait<'_>,
+    ) -> Result<Moved, ServiceError> {
         if !destination.fits(refit) {
-            let message = "the destination was made for another plan".to_owned();
-            return Err(Failure::Local { rank: self.rank(), message });
+            return Err(self.refuse("the destination was made for another plan"));
         }
         if !destination.belongs_to(&*self.transport) {
-            let message = "the destination was made in another group, where it can still be read: make one with this service"
-                .to_owned();
-            return Err(Failure::Local { rank: self.rank(), message });
+            let message = "the destination was made in another group, where it can still be read: make one with this service";
+            return Err(self.refuse(message));
         }
-        let control = self.control();
-        let mut writing = destination.begin(&control.wait)?;
+        let mut writing = destination.begin(wait)?;
         // Peers may write as soon as this PE has entered, whatever becomes of it then.
-        writing.touch();
+        writing.as_mut().into_iter().for_each(Writing::touch);
         // Sums are computed by the host: of memory that it cannot reach, on the way there.
-        let is_direct = !refit.has_checksums() || writing.is_on_host();
-        let ticket = ticket(refit, writing.ticket().filter(|_| is_direct));
-        let moved = self.run_refit(refit, sources, writing.place(), ticket, &control)?;
-        writing.commit();
-        Ok(moved)
-    }
-
-    fn refit_memory(
-        &self,
-        refit: &Refit,
-        sources: &Sources<'_>,
-        targets: &Targets<'_>,
-    ) -> Result<Moved, Failure> {
-        let unbound = |error: crate::BindError| Failure::Local {
-            rank: self.rank(),
-            message: error.to_string(),
+        let is_direct = |writing: &&Writing<'_>| !refit.has_checksums() || writing.is_on_host();
+        let direct = writing.as_ref().filter(is_direct);
+        let ticket = Ticket {
+            fingerprint: refit.announced(),
+            window: direct.and_then(Writing::ticket),
+            is_held: writing.is_none(),
         };
-        targets.check(refit, sources).map_err(unbound)?;
-        let ticket = ticket(refit, None);
-        self.run_refit(refit, sources, Place::Targets(targets), ticket, &self.control())
+        let place = writing.as_ref().map(Writing::place);
+        // SAFETY: the caller's promise; while `writing` lives, nobody reads the version that is announced, and if it is not
+        // committed, it is not read before another refit has written all of it.
+        let run = unsafe { self.run_refit(refit, sources, place, ticket, wait) };
+        match (&run, writing) {
+            (Ok(_), Some(writing)) => writing.commit(),
+            (Err(ServiceError::Held { .. }), Some(writing)) => writing.leave_out(),
+            _ => {}
+        }
+        run
     }
 
-    fn run_refit(
+    /// Runs a refit from the start on which all agree to the end on which all agree. `place` is `None` where a reader holds it.
+    ///
+    /// # Safety
+    /// As for [`Session::announce`].
+    unsafe fn run_refit(
         &self,
         refit: &Refit,
         sources: &Sources<'_>,
-        place: Place<'_>,
+        place: Option<Place<'_>>,
         ticket: Ticket,
-        control: &Control<'_>,
-    ) -> Result<Moved, Failure> {
+        wait: &Wait<'_>,
+    ) -> Result<Moved, ServiceError> {
         let transport = &*self.transport;
-        transport.enter(ticket, &control.wait)?;
-        compare_tickets(transport, ticket.fingerprint)?;
-        let mut executor = PipelineExecutor::new(transport).keeping(&self.lanes);
+        // SAFETY: the caller's promise.
+        let session = unsafe { Session::announce(transport, ticket, wait)? };
+        let place = match (session.held_by(), place) {
+            (None, Some(place)) => place,
+            (holder, _) => {
+                session.finish(wait)?;
+                return Err(ServiceError::Held { rank: holder.unwrap_or(self.rank()) });
+            }
+        };
+        let mut executor = PipelineExecutor::new(&session).keeping(&self.lanes);
         if let Some(separate) = self.options.separate_lanes {
             executor = executor.separate_lanes(separate);
         }
@@ -116,29 +142,31 @@ impl CopyService<'_> {
         let report = |bytes: u64| {
             let before = done.fetch_add(bytes, Ordering::Relaxed);
             let bytes_done = before + bytes;
-            let is_due = before / PROGRESS_BYTES != bytes_done / PROGRESS_BYTES;
-            if let Some(on_progress) = self.on_progress.as_ref().filter(|_| is_due) {
-                on_progress(Progress { bytes_done: bytes_done.min(total), bytes_total: total });
+            if before / PROGRESS_BYTES != bytes_done / PROGRESS_BYTES {
+                self.report(Progress { bytes_done: bytes_done.min(total), bytes_total: total });
             }
         };
-        let control =
-            Control { progress: self.on_progress.as_ref().map(|_| &report as _), ..*control };
+        let progress = self.on_progress.as_ref().map(|_| &report as _);
+        let control = Control { wait: *wait, progress };
         let moved = executor.execute(refit, sources, place, &control, Part::All)?;
-        transport.finish(&control.wait)?;
-        if let Some(on_progress) = &self.on_progress {
-            on_progress(Progress { bytes_done: total, bytes_total: total });
-        }
+        // Before the end on which all agree: no code of the caller's runs between that and the commit.
+        self.report(Progress { bytes_done: total, bytes_total: total });
+        session.finish(wait)?;
         Ok(moved)
     }
 
-    fn control(&self) -> Control<'_> {
-        Control { wait: self.wait(), progress: None }
+    /// Calls `on_progress`, unless the group has failed. If it panics, the group fails.
+    fn report(&self, progress: Progress) {
+        let Some(on_progress) = &self.on_progress else { return };
+        if self.transport.failure().is_none()
+            && let Err(text) = guarded(|| on_progress(progress))
+        {
+            let message = format!("on_progress panicked: {text}");
+            self.transport.fail(Failure::Local { rank: self.rank(), message });
+        }
     }
-}
 
-/// What a PE announces of a refit.
-fn ticket(refit: &Refit, window: Option<(WindowId, [u64; 2])>) -> Ticket {
-    let mut hasher = Hasher64::new(refit.fingerprint());
-    hasher.word(refit.has_checksums().into());
-    Ticket { fingerprint: hasher.finish(), window }
+    fn refuse(&self, message: impl ToString) -> ServiceError {
+        Failure::Local { rank: self.rank(), message: message.to_string() }.into()
+    }
 }

@@ -65,12 +65,19 @@ pub(super) const JOINED: u32 = 1;
 /// A member that has left in order.
 pub(super) const LEFT: u32 = 2;
 
+/// A slot that holds no message.
+pub(super) const FREE: u32 = 0;
+/// A slot that holds a message, until its receiver has read it.
+pub(super) const FULL: u32 = 1;
+/// A slot that its owner is filling.
+pub(super) const CLAIMED: u32 = 2;
+
 /// The queue of messages from one PE to another.
 #[repr(C, align(64))]
 pub(super) struct Pair {
     /// Messages sent; written by the sender only.
     pub sent: AtomicU64,
-    /// Messages taken; written by the receiver only.
+    /// Messages that the receiver has claimed; written and read by the receiver only.
     pub taken: AtomicU64,
 }
 
@@ -185,6 +192,11 @@ impl Board {
         })
     }
 
+    /// Bytes of its region, which is whole pages.
+    pub fn bytes(&self) -> u64 {
+        pages(self.layout.bytes) as u64
+    }
+
     /// The group's parameters.
     pub fn shape(&self) -> Shape {
         self.layout.shape
@@ -219,7 +231,7 @@ impl Board {
         (0..self.layout.shape.size).map(|rank| self.member(rank))
     }
 
-    /// Whether slot `slot` of `rank` holds a message that is not taken yet.
+    /// The state of slot `slot` of `rank`: [`FREE`], [`CLAIMED`] or [`FULL`].
     pub fn busy(&self, rank: usize, slot: usize) -> &AtomicU32 {
         assert!(rank < self.layout.shape.size && slot < self.layout.shape.depth);
         let index = rank * self.layout.shape.depth + slot;
@@ -282,7 +294,7 @@ impl Board {
 
     /// Commits refit `epoch` unless the group has failed; the first to see every PE done does it.
     pub fn commit(&self, epoch: u64) {
-        let (before, after) = ((epoch - 1) << 16, epoch << 16);
+        let (before, after) = (epoch.wrapping_sub(1) << 16, epoch << 16);
         let verdict = &self.header().verdict;
         if verdict.compare_exchange(before, after, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             self.ring_all();
@@ -322,8 +334,8 @@ impl Member {
     /// Publishes what this PE announces; visible to whoever sees `entered` stored after it.
     pub fn set_ticket(&self, ticket: Ticket) {
         let (window, [first, second]) = ticket.window.unwrap_or_default();
-        let has_window = ticket.window.is_some().into();
-        let words = [ticket.fingerprint, has_window, window.place, window.bytes, first, second];
+        let flags = u64::from(ticket.window.is_some()) | u64::from(ticket.is_held) << 1;
+        let words = [ticket.fingerprint, flags, window.place, window.bytes, first, second];
         for (place, word) in self.ticket.iter().zip(words) {
             place.store(word, Ordering::Relaxed);
         }
@@ -331,11 +343,11 @@ impl Member {
 
     /// What this PE announced.
     pub fn ticket(&self) -> Ticket {
-        let [fingerprint, has_window, place, bytes, first, second] =
+        let [fingerprint, flags, place, bytes, first, second] =
             std::array::from_fn(|place| self.ticket[place].load(Ordering::Relaxed));
         let window =
-            (has_window != 0).then_some((super::WindowId { place, bytes }, [first, second]));
-        Ticket { fingerprint, window }
+            (flags & 1 != 0).then_some((super::WindowId { place, bytes }, [first, second]));
+        Ticket { fingerprint, window, is_held: flags & 2 != 0 }
     }
 }
 

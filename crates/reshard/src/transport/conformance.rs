@@ -8,7 +8,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Failure, Header, Ticket, Transport, Wait};
+use super::{Failure, FreeSlot, Header, Ticket, Transport, Wait};
 
 /// Runs all checks; says what does not hold.
 ///
@@ -18,13 +18,13 @@ use super::{Failure, Header, Ticket, Transport, Wait};
 ///
 /// let endpoints = local::group(3, &local::Options { depth: 2, slot_bytes: 256 })?;
 /// std::thread::scope(|scope| {
-///     for endpoint in &endpoints {
-///         scope.spawn(move || conformance::check(endpoint, Duration::from_secs(30)).unwrap());
+///     for mut endpoint in endpoints {
+///         scope.spawn(move || conformance::check(&mut endpoint, Duration::from_secs(30)).unwrap());
 ///     }
 /// });
 /// # Ok::<(), local::GroupError>(())
 /// ```
-pub fn check(transport: &dyn Transport, timeout: Duration) -> Result<(), String> {
+pub fn check(transport: &mut dyn Transport, timeout: Duration) -> Result<(), String> {
     let suite = Suite { transport, timeout };
     suite.tickets()?;
     suite.sizes()?;
@@ -68,9 +68,12 @@ impl Suite<'_> {
         body: impl FnOnce() -> Result<(), String>,
     ) -> Result<(), String> {
         let told = |failure: Failure| format!("{what}: {failure}");
-        self.transport.enter(ticket, &self.wait()).map_err(told)?;
+        // SAFETY: the suite has the endpoint to itself, and does one thing after the other; the windows that it announces are
+        // read after `finish`, and written by `body`, which has ended by then.
+        unsafe { self.transport.enter(ticket, &self.wait()).map_err(told)? };
         body().map_err(|problem| format!("{what}: {problem}"))?;
-        self.transport.finish(&self.wait()).map_err(told)
+        // SAFETY: as above.
+        unsafe { self.transport.finish(&self.wait()).map_err(told) }
     }
 
     fn send(&self, to: usize, number: usize, bytes: usize) -> Result<(), String> {
@@ -126,8 +129,11 @@ impl Suite<'_> {
     /// What a PE announces is what the others see, each time anew.
     fn tickets(&self) -> Result<(), String> {
         for round in 0..3 {
-            let ticket =
-                |rank: usize| Ticket { fingerprint: (rank * 100 + round) as u64, window: None };
+            let ticket = |rank: usize| Ticket {
+                fingerprint: (rank * 100 + round) as u64,
+                window: None,
+                is_held: (rank + round) % 2 == 1,
+            };
             self.refit("tickets", ticket(self.rank()), || {
                 let wrong =
                     (0..self.size()).find(|&peer| self.transport.ticket(peer) != ticket(peer));
@@ -222,35 +228,32 @@ impl Suite<'_> {
             return Ok(());
         };
         let told = |failure: Failure| failure.to_string();
-        for number in 0..2 * self.transport.shape().depth {
+        let depth = self.transport.shape().depth;
+        for number in 0..2 * depth {
             self.refit("slots in place", Ticket::default(), || {
-                let slot = number % self.transport.shape().depth;
-                if !slots.is_free(slot) {
-                    return Err(format!("slot {slot} is not free after its refit"));
+                let mut claimed: Vec<FreeSlot> =
+                    (0..depth + 1).map_while(|_| slots.claim_free()).collect();
+                if claimed.len() != depth {
+                    return Err(format!("{} of {depth} slots are free", claimed.len()));
                 }
-                let sent: [u8; BYTES] = std::array::from_fn(|at| byte(self.rank(), to, number, at));
-                // SAFETY: the slot is this PE's, has room, and holds no message: nobody else touches it.
-                unsafe {
-                    let place = slots.place(self.rank(), slot);
-                    std::ptr::copy_nonoverlapping(sent.as_ptr(), place.start.as_ptr(), BYTES);
-                }
+                // Which of them is used is open: each in turn.
+                let mut slot = claimed.swap_remove(number % depth);
+                drop(claimed);
+                let place = slot.bytes_mut()[..BYTES].iter_mut().enumerate();
+                place.for_each(|(at, place)| *place = byte(self.rank(), to, number, at));
                 let header = Header { tag: number as u64, checksum: 1 };
                 slots.publish(slot, to, BYTES, header);
                 let wait = self.wait();
                 let arrival = loop {
                     let seen = self.transport.bell();
-                    match slots.arrived(from, slots.released(from)).map_err(told)? {
+                    match slots.claim_arrived(from).map_err(told)? {
                         Some(arrival) => break arrival,
                         None => self.transport.park(seen, &wait).map_err(told)?,
                     }
                 };
-                let place = slots.place(from, arrival.slot);
-                // SAFETY: the message has come, and its sender does not write the slot before it is released.
-                let got = unsafe { std::slice::from_raw_parts(place.start.as_ptr(), BYTES) };
                 let is_same = |(at, got): (usize, &u8)| *got == byte(from, self.rank(), number, at);
-                let is_right = got.iter().enumerate().all(is_same);
-                slots.release(from, arrival.slot);
-                match is_right && arrival.header == header && arrival.bytes == BYTES {
+                let is_right = arrival.bytes().iter().enumerate().all(is_same);
+                match is_right && arrival.header() == header && arrival.bytes().len() == BYTES {
                     true => Ok(()),
                     false => Err(format!("message {number} from PE {from} came as {arrival:?}")),
                 }
@@ -264,7 +267,7 @@ impl Suite<'_> {
         // Kept here: an offer lasts as long as what is offered.
         let shared: Arc<dyn Any + Send + Sync> = Arc::new(self.rank());
         let id = self.transport.offer(shared.clone());
-        let ticket = Ticket { fingerprint: 8, window: id.map(|id| (id, [0, 0])) };
+        let ticket = Ticket { fingerprint: 8, window: id.map(|id| (id, [0, 0])), is_held: false };
         self.refit("offers", ticket, || {
             for peer in 0..self.size() {
                 let Some((id, _)) = self.transport.ticket(peer).window else { continue };
@@ -285,7 +288,7 @@ impl Suite<'_> {
         let told = |failure: Failure| format!("windows: {failure}");
         let window = self.transport.allocate(bytes).map_err(told)?;
         let announced = window.as_ref().map(|window| (window.id(), [1, 2]));
-        let ticket = Ticket { fingerprint: 7, window: announced };
+        let ticket = Ticket { fingerprint: 7, window: announced, is_held: false };
         self.refit("windows", ticket, || {
             for peer in (0..self.size()).filter(|&peer| self.transport.shares_memory(peer)) {
                 let Some((id, _)) = self.transport.ticket(peer).window else { continue };
@@ -328,7 +331,8 @@ impl Suite<'_> {
         let failure = Failure::Local { rank: self.size() - 1, message: "as asked".to_owned() };
         let wait = self.wait();
         // The last PE may have failed before this one hears that all have entered.
-        let entered = self.transport.enter(Ticket::default(), &wait);
+        // SAFETY: every refit before was finished, and no memory is announced.
+        let entered = unsafe { self.transport.enter(Ticket::default(), &wait) };
         let seen = if let Err(failure) = entered {
             failure
         } else if self.rank() + 1 == self.size() {
@@ -340,7 +344,8 @@ impl Suite<'_> {
                 Err(failure) => failure,
             }
         };
-        let finished = self.transport.finish(&wait);
+        // SAFETY: nothing is written to memory of peers.
+        let finished = unsafe { self.transport.finish(&wait) };
         match (seen == failure, &finished, self.transport.failure() == Some(failure.clone())) {
             (true, Err(also), true) if *also == failure => Ok(()),
             _ => Err(format!("failure: {seen} and {finished:?} instead of {failure}")),

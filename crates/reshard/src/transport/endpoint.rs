@@ -2,16 +2,15 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::board::{ABSENT, Board, JOINED, LEFT};
+use super::board::{ABSENT, Board, FULL, JOINED, LEFT};
 use super::failure::Shape;
 use super::{
-    Arrival, Failure, Header, Phase, SlotPlace, Slots, Take, Ticket, Transport, Wait, Window,
-    WindowId,
+    Arrival, Failure, FreeSlot, Header, Phase, Slots, Take, Ticket, Transport, Wait, Window,
+    WindowId, slots,
 };
 
 /// How long a PE sleeps before it looks whether the others are still alive.
@@ -52,7 +51,7 @@ pub struct Endpoint {
     epoch: AtomicU64,
     /// One failure record a PE: threads of one PE that fail at once take turns.
     reporting: Mutex<()>,
-    /// Threads that send at once take turns, and so do those that receive: each has a slot to itself.
+    /// Threads take turns to put a message into a queue, and to take one out. No code of users runs meanwhile.
     sending: Mutex<()>,
     receiving: Mutex<()>,
     opened: Mutex<HashMap<(usize, WindowId), Window>>,
@@ -108,8 +107,7 @@ impl Endpoint {
     fn linger(&self, wait: &Wait<'_>) {
         let member = self.board.member(self.rank);
         while self.absent().is_some() && wait.expired(self.rank).is_none() {
-            let left = wait.deadline.saturating_duration_since(Instant::now());
-            member.bell.sleep(member.bell.count(), left.min(SLICE));
+            member.bell.sleep(member.bell.count(), wait.left(SLICE));
         }
     }
 
@@ -179,7 +177,9 @@ impl Endpoint {
     }
 }
 
-impl Transport for Endpoint {
+// SAFETY: `Board` and `Backing` do what the contract asks for: `enter` and `finish` wait for the counters of all PEs, the
+// verdict is one word, and windows are known by the memory that they were allocated in.
+unsafe impl Transport for Endpoint {
     fn rank(&self) -> usize {
         self.rank
     }
@@ -188,7 +188,7 @@ impl Transport for Endpoint {
         self.board.shape()
     }
 
-    fn enter(&self, ticket: Ticket, wait: &Wait<'_>) -> Result<(), Failure> {
+    unsafe fn enter(&self, ticket: Ticket, wait: &Wait<'_>) -> Result<(), Failure> {
         if let Some(failure) = self.failure() {
             return Err(failure);
         }
@@ -213,29 +213,21 @@ impl Transport for Endpoint {
         bytes: usize,
         fill: &mut dyn FnMut(&mut [u8]) -> Header,
     ) -> Result<bool, Failure> {
-        let Shape { depth, slot_bytes, .. } = self.board.shape();
+        let Shape { size, slot_bytes, .. } = self.board.shape();
         assert!(bytes <= slot_bytes, "a message of {bytes} bytes for slots of {slot_bytes}");
-        let _turn = turn(&self.sending);
-        let Some(slot) = (0..depth).find(|slot| self.is_free(*slot)) else { return Ok(false) };
-        // SAFETY: the slot is this PE's, lies within the board, and holds no message, so that no peer
-        // reads it; it is this thread's turn to send, and whoever uses `Slots` keeps to their rules.
-        let place =
-            unsafe { std::slice::from_raw_parts_mut(self.board.slot(self.rank, slot), bytes) };
-        let header = fill(place);
+        assert!(peer < size, "PE {peer} of {size}");
+        let Some(mut slot) = self.claim_free() else { return Ok(false) };
+        let header = fill(&mut slot.bytes_mut()[..bytes]);
         self.publish(slot, peer, bytes, header);
         Ok(true)
     }
 
     fn try_receive(&self, peer: usize, take: &mut Take<'_>) -> Result<bool, Failure> {
-        let _turn = turn(&self.receiving);
-        let Some(Arrival { slot, bytes, header }) = self.arrived(peer, self.released(peer))? else {
-            return Ok(false);
-        };
-        // SAFETY: the slot lies within the board, and its owner does not write it until `busy` is
-        // cleared below, by whose turn it is.
-        let place = unsafe { std::slice::from_raw_parts(self.board.slot(peer, slot), bytes) };
-        take(header, place).map_err(|failure| self.fail(failure))?;
-        self.release(peer, slot);
+        let Some(arrival) = self.claim_arrived(peer)? else { return Ok(false) };
+        let guard = FailOnPanic { transport: self, what: "the receiver of a message" };
+        let taken = take(arrival.header(), arrival.bytes());
+        std::mem::forget(guard);
+        taken.map_err(|failure| self.fail(failure))?;
         Ok(true)
     }
 
@@ -268,7 +260,7 @@ impl Transport for Endpoint {
             return Err(self.fail_before(before, self.named(failure)));
         }
         let bell = &self.board.member(self.rank).bell;
-        bell.sleep(seen, wait.deadline.saturating_duration_since(Instant::now()).min(SLICE));
+        bell.sleep(seen, wait.left(SLICE));
         if bell.count() != seen {
             return Ok(());
         }
@@ -278,7 +270,7 @@ impl Transport for Endpoint {
         }
     }
 
-    fn finish(&self, wait: &Wait<'_>) -> Result<(), Failure> {
+    unsafe fn finish(&self, wait: &Wait<'_>) -> Result<(), Failure> {
         let epoch = self.epoch.load(Ordering::Relaxed);
         // Release: everything this PE placed is visible to whoever sees it done.
         self.board.member(self.rank).done.store(epoch, Ordering::Release);
@@ -339,68 +331,79 @@ impl Transport for Endpoint {
     }
 }
 
+/// Fails the group when it is dropped: what ran meanwhile has panicked. To be forgotten otherwise.
+pub(crate) struct FailOnPanic<'a> {
+    pub transport: &'a dyn Transport,
+    pub what: &'static str,
+}
+
+impl Drop for FailOnPanic<'_> {
+    fn drop(&mut self) {
+        let (rank, message) = (self.transport.rank(), format!("{} panicked", self.what));
+        self.transport.fail(Failure::Local { rank, message });
+    }
+}
+
 /// Nothing is kept behind these locks that a panic could leave half done.
 fn turn(lock: &Mutex<()>) -> MutexGuard<'_, ()> {
     lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Slots for Endpoint {
-    fn place(&self, rank: usize, slot: usize) -> SlotPlace {
-        let start = NonNull::new(self.board.slot(rank, slot));
-        SlotPlace {
-            start: start.expect("a board is never at address zero"),
-            keep: self.board.keep(),
-        }
+    fn claim_free(&self) -> Option<FreeSlot> {
+        slots::claim(&self.board, self.rank)
     }
 
-    fn is_free(&self, slot: usize) -> bool {
-        // Acquire: the receiver has read the last byte before it cleared the flag.
-        self.board.busy(self.rank, slot).load(Ordering::Acquire) == 0
-    }
-
-    fn publish(&self, slot: usize, peer: usize, bytes: usize, header: Header) {
-        self.board.busy(self.rank, slot).store(1, Ordering::Relaxed);
+    fn publish(&self, mut slot: FreeSlot, peer: usize, bytes: usize, header: Header) {
+        let Shape { slot_bytes, .. } = self.board.shape();
+        let is_own = Arc::ptr_eq(&slot.board.keep(), &self.board.keep()) && slot.rank == self.rank;
+        assert!(is_own, "{slot:?} is not a slot of {self:?}");
+        assert!(bytes <= slot_bytes, "a message of {bytes} bytes for slots of {slot_bytes}");
         let pair = self.board.pair(self.rank, peer);
+        slot.is_sent = true;
+        self.board.busy(self.rank, slot.slot).store(FULL, Ordering::Relaxed);
+        let turn = turn(&self.sending);
         let index = pair.sent.load(Ordering::Relaxed);
         let entry = self.board.entry(self.rank, peer, index);
-        entry.slot.store(slot as u32, Ordering::Relaxed);
+        entry.slot.store(slot.slot as u32, Ordering::Relaxed);
         entry.bytes.store(bytes as u64, Ordering::Relaxed);
         entry.tag.store(header.tag, Ordering::Relaxed);
         entry.checksum.store(header.checksum, Ordering::Relaxed);
         // Release: whoever sees the count sees the entry and the slot.
-        pair.sent.store(index + 1, Ordering::Release);
+        pair.sent.store(index.wrapping_add(1), Ordering::Release);
+        drop(turn);
         self.board.member(peer).bell.ring();
     }
 
-    fn released(&self, peer: usize) -> u64 {
-        self.board.pair(peer, self.rank).taken.load(Ordering::Relaxed)
+    fn waiting(&self, peer: usize) -> u64 {
+        let pair = self.board.pair(peer, self.rank);
+        pair.sent.load(Ordering::Acquire).saturating_sub(pair.taken.load(Ordering::Relaxed))
     }
 
-    fn arrived(&self, peer: usize, number: u64) -> Result<Option<Arrival>, Failure> {
+    fn claim_arrived(&self, peer: usize) -> Result<Option<Arrival>, Failure> {
         let Shape { depth, slot_bytes, .. } = self.board.shape();
-        if self.board.pair(peer, self.rank).sent.load(Ordering::Acquire) <= number {
+        let pair = self.board.pair(peer, self.rank);
+        let turn = turn(&self.receiving);
+        let number = pair.taken.load(Ordering::Relaxed);
+        if pair.sent.load(Ordering::Acquire) <= number {
             return Ok(None);
         }
         let entry = self.board.entry(peer, self.rank, number);
         let slot = entry.slot.load(Ordering::Relaxed) as usize;
-        let bytes = entry.bytes.load(Ordering::Relaxed) as usize;
-        // Another process wrote these: a number out of range is its fault, and must not become ours.
-        if slot >= depth || bytes > slot_bytes {
-            let message = format!("PE {peer} announced {bytes} bytes in slot {slot}");
-            return Err(self.fail(Failure::Local { rank: self.rank, message }));
-        }
+        let bytes = entry.bytes.load(Ordering::Relaxed);
         let header = Header {
             tag: entry.tag.load(Ordering::Relaxed),
             checksum: entry.checksum.load(Ordering::Relaxed),
         };
-        Ok(Some(Arrival { slot, bytes, header }))
-    }
-
-    fn release(&self, peer: usize, slot: usize) {
-        let pair = self.board.pair(peer, self.rank);
-        pair.taken.store(pair.taken.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        self.board.busy(peer, slot).store(0, Ordering::Release);
-        self.board.member(peer).bell.ring();
+        pair.taken.store(number + 1, Ordering::Relaxed);
+        drop(turn);
+        // Another process wrote these: a number out of range is its fault, and must not become ours.
+        if slot >= depth || bytes > slot_bytes as u64 {
+            let message = format!("PE {peer} announced {bytes} bytes in slot {slot}");
+            return Err(self.fail(Failure::Local { rank: self.rank, message }));
+        }
+        let (board, bytes) = (self.board.clone(), bytes as usize);
+        Ok(Some(Arrival { board, sender: peer, slot, bytes, header }))
     }
 }
 

@@ -215,13 +215,10 @@ pub enum Phase {
     Transfer,
     /// For others to finish.
     Finish,
-    /// For readers of the destination to let go of it.
-    Readers,
 }
 
 impl Phase {
-    const ALL: [Phase; 5] =
-        [Phase::Join, Phase::Enter, Phase::Transfer, Phase::Finish, Phase::Readers];
+    const ALL: [Phase; 4] = [Phase::Join, Phase::Enter, Phase::Transfer, Phase::Finish];
 }
 
 impl fmt::Display for Phase {
@@ -231,7 +228,6 @@ impl fmt::Display for Phase {
             Phase::Enter => "to start the refit",
             Phase::Transfer => "to move data",
             Phase::Finish => "to finish the refit",
-            Phase::Readers => "to release a destination that is being read",
         })
     }
 }
@@ -349,7 +345,9 @@ impl Failure {
 fn decoded(text: &[u64], len: u64) -> String {
     let bytes: Vec<u8> = text.iter().flat_map(|word| word.to_le_bytes()).collect();
     let len = (len as usize).min(bytes.len());
-    String::from_utf8_lossy(&bytes[..len]).into_owned()
+    // Another process wrote it, and it is shown on terminals.
+    let shown = |char: char| if char.is_control() { char::REPLACEMENT_CHARACTER } else { char };
+    String::from_utf8_lossy(&bytes[..len]).chars().map(shown).collect()
 }
 
 /// As much of `message` as a record holds.
@@ -372,7 +370,7 @@ mod tests {
             Failure::PeerDied { rank: 3 },
             Failure::PeerLeft { rank: 4 },
             Failure::NeverJoined { rank: 1, missing: 2, waited_ms: 50 },
-            Failure::TimedOut { rank: 1, waiting_for: 2, phase: Phase::Readers, waited_ms: 9 },
+            Failure::TimedOut { rank: 1, waiting_for: 2, phase: Phase::Finish, waited_ms: 9 },
             Failure::PlanMismatch { rank: 0, fingerprint: 7, other: 1, other_fingerprint: 8 },
             Failure::SizeMismatch {
                 sender: 0,

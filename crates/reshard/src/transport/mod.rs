@@ -1,11 +1,11 @@
 //! Transports: how the PEs of a group reach each other.
 //!
 //! A [`Transport`] carries messages in slots, lets PEs agree on the start and the end of each refit,
-//! and, where PEs share memory, hands out [`Window`]s that peers write directly. Two are here:
-//! [`local`] for threads and [`shm`] for processes of one host. `README.md` beside this file explains
-//! the protocol that both share.
+//! and, where PEs share memory, hands out [`Window`]s that peers write directly. A [`Session`] is one refit that all have
+//! entered. Two transports are here: [`local`] for threads and [`shm`] for processes of one host. `README.md` beside this
+//! file explains the protocol that both share.
 //!
-//! Every wait is bounded by a [`Wait`]: a deadline, and a flag to cancel by. A group that has failed
+//! Every wait is bounded by a [`Wait`]: a deadline, and a token to cancel by. A group that has failed
 //! stays failed, and every call on every PE returns the same [`Failure`].
 
 mod board;
@@ -15,19 +15,24 @@ mod failure;
 mod futex;
 pub mod local;
 mod region;
+mod session;
 pub mod shm;
 mod slots;
 mod window;
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use syncline_device::{CancelToken, Deadline};
+
 pub use endpoint::Endpoint;
+pub(crate) use endpoint::FailOnPanic;
 pub use failure::{Corrupted, Failure, Phase, RECORD_WORDS, Shape};
 pub(crate) use region::Region;
-pub use slots::{Arrival, SlotPlace, Slots};
+pub use session::Session;
+pub(crate) use slots::SlotMemory;
+pub use slots::{Arrival, FreeSlot, Slots};
 pub use window::{Window, WindowId};
 
 /// What a PE announces when it starts a refit.
@@ -37,6 +42,8 @@ pub struct Ticket {
     pub fingerprint: u64,
     /// Where peers may place data, if anywhere: the window, and two numbers of the caller's.
     pub window: Option<(WindowId, [u64; 2])>,
+    /// Whether this PE asks all to leave the refit out, because a reader holds the memory that it would overwrite.
+    pub is_held: bool,
 }
 
 /// What travels beside the bytes of a message.
@@ -57,9 +64,9 @@ pub struct Wait<'a> {
     /// When the call started.
     pub since: Instant,
     /// When to give up.
-    pub deadline: Instant,
-    /// Set to give up at once.
-    pub cancel: Option<&'a AtomicBool>,
+    pub deadline: Deadline,
+    /// Cancelled to give up at once.
+    pub cancel: Option<&'a CancelToken>,
     /// What is waited for; part of the error.
     pub phase: Phase,
     /// Who is waited for; part of the error.
@@ -67,17 +74,27 @@ pub struct Wait<'a> {
 }
 
 impl<'a> Wait<'a> {
-    /// Gives up `timeout` from now.
-    pub fn timeout(timeout: Duration) -> Self {
-        let since = Instant::now();
-        // A deadline too far to be represented is as good as one thirty years ahead.
-        let deadline = since.checked_add(timeout).unwrap_or(since + Duration::from_secs(1 << 30));
+    /// Gives up at `deadline`, or a [`Duration`] from now.
+    pub fn timeout(deadline: impl Into<Deadline>) -> Self {
+        let (since, deadline) = (Instant::now(), deadline.into());
         Self { since, deadline, cancel: None, phase: Phase::Transfer, peer: 0 }
     }
 
-    /// Also gives up when `cancel` is set.
-    pub fn cancelled_by(self, cancel: &'a AtomicBool) -> Self {
+    /// Also gives up when `cancel` is cancelled.
+    pub fn cancelled_by(self, cancel: &'a CancelToken) -> Self {
         Self { cancel: Some(cancel), ..self }
+    }
+
+    /// Returns the time left until the deadline, at most `most`.
+    pub fn left(&self, most: Duration) -> Duration {
+        let left = self.deadline.instant().map(|at| at.saturating_duration_since(Instant::now()));
+        left.map_or(most, |left| left.min(most))
+    }
+
+    /// Returns `true` once half of the time is over.
+    pub fn is_half_over(&self) -> bool {
+        let time = self.deadline.instant().map(|at| at.saturating_duration_since(self.since));
+        time.is_some_and(|time| self.since.elapsed() >= time / 2)
     }
 
     /// The same limits for another wait.
@@ -87,10 +104,10 @@ impl<'a> Wait<'a> {
 
     /// The failure of PE `rank` if it has waited too long or was cancelled.
     pub fn expired(&self, rank: usize) -> Option<Failure> {
-        if self.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed)) {
+        if self.cancel.is_some_and(CancelToken::is_cancelled) {
             return Some(Failure::Cancelled { rank });
         }
-        (Instant::now() >= self.deadline).then(|| Failure::TimedOut {
+        self.deadline.has_passed().then(|| Failure::TimedOut {
             rank,
             waiting_for: self.peer,
             phase: self.phase,
@@ -101,12 +118,26 @@ impl<'a> Wait<'a> {
 
 /// One PE's connection to its group.
 ///
-/// Messages between two PEs arrive in the order in which they were sent. A PE may use its endpoint from
-/// several threads as long as one at a time sends and one at a time receives from each peer.
+/// Messages between two PEs arrive in the order in which they were sent. Of threads that use one endpoint at once, each
+/// sends and receives whole messages; which one gets which message is open.
 ///
 /// The life of a refit: [`enter`](Self::enter) on every PE, any number of messages, then
-/// [`finish`](Self::finish) on every PE. `finish` returns `Ok` on all of them or on none.
-pub trait Transport: Send + Sync {
+/// [`finish`](Self::finish) on every PE. `finish` returns `Ok` on all of them or on none. [`Session`] is the safe way
+/// to both.
+///
+/// # Safety
+/// PEs write each other's memory on the word of their transports. An implementation promises:
+/// - `rank` and `shape` never change.
+/// - `enter` returns `Ok` only when every PE of the group has entered the same refit. From then until this PE calls
+///   `finish`, [`ticket`](Self::ticket) returns what that peer passed to `enter` for this refit.
+/// - `finish` returns `Ok` only when every PE has called it for this refit; what a PE did before its call is visible to
+///   all after theirs. Once any PE has failed the group before that, it returns `Err` on all.
+/// - After a failure `enter` and `finish` return `Err` for good.
+/// - [`allocate`](Self::allocate) returns memory that nothing else uses, and [`owns`](Self::owns) is true of such memory
+///   only. [`peer_window`](Self::peer_window) returns the memory that this peer allocated under that id.
+/// - [`shares_memory`](Self::shares_memory) gives the same answer on both sides.
+/// - [`offered`](Self::offered) returns what that peer offered under that id.
+pub unsafe trait Transport: Send + Sync {
     /// This PE.
     fn rank(&self) -> usize;
 
@@ -114,14 +145,22 @@ pub trait Transport: Send + Sync {
     fn shape(&self) -> Shape;
 
     /// Announces `ticket`, and returns when every PE of the group has announced one.
-    fn enter(&self, ticket: Ticket, wait: &Wait<'_>) -> Result<(), Failure>;
+    ///
+    /// # Safety
+    /// The refit entered before, if any, was finished or has failed. Memory that the ticket announces is left alone until
+    /// this refit is finished, and for good if it fails.
+    unsafe fn enter(&self, ticket: Ticket, wait: &Wait<'_>) -> Result<(), Failure>;
 
     /// What `peer` announced for the refit under way.
     fn ticket(&self, peer: usize) -> Ticket;
 
     /// Sends a message of `bytes` to `peer` if a slot is free; false if none is.
     ///
-    /// `fill` gets the slot to write, and returns the header. `bytes` must not exceed the slot.
+    /// `fill` gets the slot to write, and returns the header. It runs under no lock; if it panics, nothing is sent and the
+    /// slot is free again.
+    ///
+    /// # Panics
+    /// If `bytes` exceeds the slot, or there is no such peer.
     fn try_send(
         &self,
         peer: usize,
@@ -131,7 +170,8 @@ pub trait Transport: Send + Sync {
 
     /// Takes the next message from `peer` if it is there; false if it is not.
     ///
-    /// The slot is the sender's again when `take` returns.
+    /// The slot is the sender's again when `take` returns. `take` runs under no lock; if it panics, the message is lost, and
+    /// the group fails.
     fn try_receive(&self, peer: usize, take: &mut Take<'_>) -> Result<bool, Failure>;
 
     /// A count that changes whenever something may have become possible for this PE.
@@ -143,7 +183,10 @@ pub trait Transport: Send + Sync {
     fn park(&self, seen: u32, wait: &Wait<'_>) -> Result<(), Failure>;
 
     /// Declares this PE's part done, and returns when every PE has: the refit is then committed.
-    fn finish(&self, wait: &Wait<'_>) -> Result<(), Failure>;
+    ///
+    /// # Safety
+    /// This PE has entered the refit, and nothing that writes memory of its peers goes on.
+    unsafe fn finish(&self, wait: &Wait<'_>) -> Result<(), Failure>;
 
     /// Fails the whole group, and returns the failure that it agreed on: the first one reported.
     fn fail(&self, failure: Failure) -> Failure;

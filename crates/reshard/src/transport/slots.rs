@@ -1,58 +1,149 @@
-//! Slots that are filled and emptied outside of a call: by lanes, which complete some time after they were told.
+//! Slots that are filled and emptied outside of a call, by lanes, which complete later.
+//!
+//! A claimed slot is a value: [`FreeSlot`] is the exclusive right to write one, [`Arrival`] the right to read one. Only an
+//! endpoint makes them, each slot is behind at most one of them, and sending or dropping one ends its right. So no order of
+//! calls lets two threads or two PEs use a slot at once.
 
 use std::any::Any;
+use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use super::board::{Board, CLAIMED, FREE};
 use super::{Failure, Header};
 
 /// The slots of a group, where its PEs reach them in place.
 ///
-/// [`Transport::try_send`](super::Transport::try_send) finds a slot, has it filled and sends it in one call. Here these are
-/// steps of their own, in this order, with the same rules: one at a time sends for a PE, and one at a time receives from each
-/// peer.
+/// [`Transport::try_send`](super::Transport::try_send) and [`try_receive`](super::Transport::try_receive) claim a slot, use
+/// it and end the claim in one call. Here these are steps of their own.
 pub trait Slots: Send + Sync {
-    /// Where slot `slot` of PE `rank` is; it stays there while [`SlotPlace::keep`] lives.
-    fn place(&self, rank: usize, slot: usize) -> SlotPlace;
+    /// Claims a slot of this PE that holds no message; `None` if there is none.
+    fn claim_free(&self) -> Option<FreeSlot>;
 
-    /// Whether slot `slot` of this PE holds no message; asked also while another thread publishes another slot.
-    fn is_free(&self, slot: usize) -> bool;
+    /// Sends the first `bytes` bytes of `slot` to `peer`.
+    ///
+    /// # Panics
+    /// If the slot is another endpoint's or shorter than `bytes`, or there is no such peer.
+    fn publish(&self, slot: FreeSlot, peer: usize, bytes: usize, header: Header);
 
-    /// Sends what was written to slot `slot`, which was free, as a message of `bytes` to `peer`.
-    fn publish(&self, slot: usize, peer: usize, bytes: usize, header: Header);
+    /// Returns the number of messages from `peer` that have arrived and are not claimed.
+    fn waiting(&self, peer: usize) -> u64;
 
-    /// How many messages from `peer` were released.
-    fn released(&self, peer: usize) -> u64;
-
-    /// Message number `number` from `peer`, counted from the first ever, if it has come.
-    fn arrived(&self, peer: usize, number: u64) -> Result<Option<Arrival>, Failure>;
-
-    /// Gives the slot of the oldest message from `peer`, which was read, back to it.
-    fn release(&self, peer: usize, slot: usize);
+    /// Claims the next message from `peer`, if it has arrived. Messages are claimed in the order in which they were sent.
+    fn claim_arrived(&self, peer: usize) -> Result<Option<Arrival>, Failure>;
 }
 
-/// Where a slot is.
-#[derive(Clone)]
-pub struct SlotPlace {
-    /// Its first byte, aligned to a page.
-    pub start: NonNull<u8>,
-    /// Keeps the memory mapped.
-    pub keep: Arc<dyn Any + Send + Sync>,
+/// A slot of this PE that is claimed and holds no message.
+///
+/// Dropping it makes the slot free again.
+pub struct FreeSlot {
+    pub(super) board: Board,
+    pub(super) rank: usize,
+    pub(super) slot: usize,
+    /// Whether its message was sent: the slot is then its receiver's.
+    pub(super) is_sent: bool,
 }
 
-impl std::fmt::Debug for SlotPlace {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SlotPlace({:?})", self.start)
+impl FreeSlot {
+    pub(crate) fn memory(&self) -> SlotMemory {
+        SlotMemory::new(&self.board, self.rank, self.slot)
+    }
+
+    /// The whole slot.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the slot lies within the board, which this value keeps mapped; it is claimed by this value alone and holds
+        // no message, so nobody else touches it.
+        unsafe {
+            let SlotMemory { start, bytes, .. } = self.memory();
+            std::slice::from_raw_parts_mut(start.as_ptr(), bytes)
+        }
     }
 }
 
-/// A message that has come and was not released yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+impl Drop for FreeSlot {
+    fn drop(&mut self) {
+        if !self.is_sent {
+            // Release: the next claim happens after the last write of this one.
+            self.board.busy(self.rank, self.slot).store(FREE, Ordering::Release);
+            self.board.member(self.rank).bell.ring();
+        }
+    }
+}
+
+impl fmt::Debug for FreeSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FreeSlot({} of PE {})", self.slot, self.rank)
+    }
+}
+
+/// A message that has arrived and is claimed.
+///
+/// Dropping it gives the slot back to the sender.
 pub struct Arrival {
-    /// The sender's slot.
-    pub slot: usize,
-    /// Bytes of the message.
+    pub(super) board: Board,
+    pub(super) sender: usize,
+    pub(super) slot: usize,
+    pub(super) bytes: usize,
+    pub(super) header: Header,
+}
+
+impl Arrival {
+    /// What travels beside the bytes.
+    pub fn header(&self) -> Header {
+        self.header
+    }
+
+    pub(crate) fn memory(&self) -> SlotMemory {
+        SlotMemory::new(&self.board, self.sender, self.slot)
+    }
+
+    /// The bytes of the message.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the slot lies within the board, which this value keeps mapped; the length was checked when the message was
+        // claimed; the sender leaves the slot alone until this value is dropped.
+        unsafe { std::slice::from_raw_parts(self.memory().start.as_ptr(), self.bytes) }
+    }
+}
+
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        // Release: the sender writes the slot after this PE has read the last byte.
+        self.board.busy(self.sender, self.slot).store(FREE, Ordering::Release);
+        self.board.member(self.sender).bell.ring();
+    }
+}
+
+impl fmt::Debug for Arrival {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Arrival({} bytes from PE {}, {:?})", self.bytes, self.sender, self.header)
+    }
+}
+
+/// Where a slot is.
+pub(crate) struct SlotMemory {
+    /// Its first byte, aligned to a page.
+    pub start: NonNull<u8>,
+    /// Its size.
     pub bytes: usize,
-    /// What travels beside them.
-    pub header: Header,
+    /// Keeps it mapped.
+    pub keep: Arc<dyn Any + Send + Sync>,
+}
+
+impl SlotMemory {
+    fn new(board: &Board, rank: usize, slot: usize) -> Self {
+        let start = NonNull::new(board.slot(rank, slot)).expect("a board is never at address zero");
+        Self { start, bytes: board.shape().slot_bytes, keep: board.keep() }
+    }
+}
+
+/// Claims a slot of `rank` that is free.
+pub(super) fn claim(board: &Board, rank: usize) -> Option<FreeSlot> {
+    let is_claimed = |slot: &usize| {
+        let busy = board.busy(rank, *slot);
+        // Acquire: the receiver has read the last byte before it cleared the flag.
+        busy.compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    };
+    let slot = (0..board.shape().depth).find(is_claimed)?;
+    Some(FreeSlot { board: board.clone(), rank, slot, is_sent: false })
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use syncline_reshard::transport::{
-    Arrival, Endpoint, Failure, Header, Shape, SlotPlace, Slots, Take, Ticket, Transport, Wait,
+    Arrival, Endpoint, Failure, FreeSlot, Header, Shape, Slots, Take, Ticket, Transport, Wait,
     Window, WindowId, local,
 };
 use syncline_reshard::{CopyService, Layout, ServiceError, ServiceOptions};
@@ -73,7 +73,8 @@ impl Meddled {
     }
 }
 
-impl Transport for Meddled {
+// SAFETY: what concerns memory and agreement is passed on to an endpoint that keeps the contract.
+unsafe impl Transport for Meddled {
     fn try_send(
         &self,
         peer: usize,
@@ -95,8 +96,9 @@ impl Transport for Meddled {
     fn shape(&self) -> Shape {
         self.inner.shape()
     }
-    fn enter(&self, ticket: Ticket, wait: &Wait<'_>) -> Result<(), Failure> {
-        self.inner.enter(ticket, wait)
+    unsafe fn enter(&self, ticket: Ticket, wait: &Wait<'_>) -> Result<(), Failure> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.enter(ticket, wait) }
     }
     fn ticket(&self, peer: usize) -> Ticket {
         self.inner.ticket(peer)
@@ -110,8 +112,9 @@ impl Transport for Meddled {
     fn park(&self, seen: u32, wait: &Wait<'_>) -> Result<(), Failure> {
         self.inner.park(seen, wait)
     }
-    fn finish(&self, wait: &Wait<'_>) -> Result<(), Failure> {
-        self.inner.finish(wait)
+    unsafe fn finish(&self, wait: &Wait<'_>) -> Result<(), Failure> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.finish(wait) }
     }
     fn fail(&self, failure: Failure) -> Failure {
         self.inner.fail(failure)
@@ -131,26 +134,17 @@ impl Transport for Meddled {
 }
 
 impl Slots for Meddled {
-    fn publish(&self, slot: usize, peer: usize, bytes: usize, header: Header) {
-        let start = self.inner.place(self.inner.rank(), slot).start;
-        // SAFETY: the slot has room for the message, and is this PE's until it is published.
-        let packed = unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), bytes) };
-        (self.meddle)(&self.inner, peer, packed);
+    fn claim_free(&self) -> Option<FreeSlot> {
+        self.inner.claim_free()
+    }
+    fn publish(&self, mut slot: FreeSlot, peer: usize, bytes: usize, header: Header) {
+        (self.meddle)(&self.inner, peer, &mut slot.bytes_mut()[..bytes]);
         self.inner.publish(slot, peer, bytes, header);
     }
-    fn place(&self, rank: usize, slot: usize) -> SlotPlace {
-        self.inner.place(rank, slot)
+    fn waiting(&self, peer: usize) -> u64 {
+        self.inner.waiting(peer)
     }
-    fn is_free(&self, slot: usize) -> bool {
-        self.inner.is_free(slot)
-    }
-    fn released(&self, peer: usize) -> u64 {
-        self.inner.released(peer)
-    }
-    fn arrived(&self, peer: usize, number: u64) -> Result<Option<Arrival>, Failure> {
-        self.inner.arrived(peer, number)
-    }
-    fn release(&self, peer: usize, slot: usize) {
-        self.inner.release(peer, slot);
+    fn claim_arrived(&self, peer: usize) -> Result<Option<Arrival>, Failure> {
+        self.inner.claim_arrived(peer)
     }
 }

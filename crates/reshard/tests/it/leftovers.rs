@@ -15,16 +15,20 @@ use crate::groups::PATIENCE;
 use crate::models::{bind, model, shards};
 
 /// A directory of this test's own: others' groups must not be swept from here, nor these from there.
-struct Directory(PathBuf);
+pub struct Directory(PathBuf);
 
 impl Directory {
-    fn new(test: &str) -> Self {
+    pub fn new(test: &str) -> Self {
         let path = Path::new("/dev/shm").join(format!("test-{test}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }
 
-    fn options(&self) -> shm::Options {
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub fn options(&self) -> shm::Options {
         shm::Options { depth: 2, slot_bytes: 4096, directory: self.0.clone() }
     }
 }

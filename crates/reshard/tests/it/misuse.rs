@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use syncline_deps::Dtype;
-use syncline_reshard::transport::{Ticket, Transport, Wait, local};
+use syncline_reshard::transport::{Session, Transport, Wait, local};
 use syncline_reshard::{
     CopyService, Layout, PipelineExecutor, PlanOptions, Refit, ServiceOptions, Sources, Target,
     Targets,
@@ -111,7 +111,7 @@ fn layouts_for_more_pes_than_the_group_has_are_refused() {
         service.prepare(&from, &to, &PlanOptions::default())
     }));
     assert_eq!(error, "the layouts are for 4 PEs, and this group has 2");
-    let errors = on_endpoints(local::group(2, &GROUP).unwrap(), |endpoint| {
+    let errors = on_endpoints(local::group(2, &GROUP).unwrap(), |mut endpoint| {
         let wait = Wait::timeout(PATIENCE);
         let refit = Refit::new(&from, &to, &PlanOptions::default(), 256, endpoint.rank()).unwrap();
         let mine = shards(&from, endpoint.rank());
@@ -120,8 +120,8 @@ fn layouts_for_more_pes_than_the_group_has_are_refused() {
         for (name, bytes) in &mut memory {
             targets.bind(&refit, name, bytes).unwrap();
         }
-        endpoint.enter(Ticket::default(), &wait).unwrap();
-        let executor = PipelineExecutor::new(&endpoint);
+        let session = Session::enter(&mut endpoint, refit.announced(), &wait).unwrap();
+        let executor = PipelineExecutor::new(&session);
         executor.execute_pipeline(&refit, &bind(&refit, &mine), &mut targets, wait).unwrap_err()
     });
     assert_eq!(errors[0], errors[1]);
@@ -132,7 +132,7 @@ fn layouts_for_more_pes_than_the_group_has_are_refused() {
 fn a_pipeline_without_its_tensors_fails_the_others_at_once() {
     let (from, to) = (tp(2, 64), tp(1, 64));
     let started = Instant::now();
-    let errors = on_endpoints(local::group(2, &GROUP).unwrap(), |endpoint| {
+    let errors = on_endpoints(local::group(2, &GROUP).unwrap(), |mut endpoint| {
         let wait = Wait::timeout(PATIENCE);
         let refit = Refit::new(&from, &to, &PlanOptions::default(), 256, endpoint.rank()).unwrap();
         let mut memory = memory_for(&refit);
@@ -141,13 +141,55 @@ fn a_pipeline_without_its_tensors_fails_the_others_at_once() {
             targets.bind(&refit, name, bytes).unwrap();
         }
         let mine = if endpoint.rank() == 0 { shards(&from, 0) } else { Vec::new() };
-        endpoint.enter(Ticket::default(), &wait).unwrap();
-        let executor = PipelineExecutor::new(&endpoint);
+        let session = Session::enter(&mut endpoint, refit.announced(), &wait).unwrap();
+        let executor = PipelineExecutor::new(&session);
         executor.execute_pipeline(&refit, &bind(&refit, &mine), &mut targets, wait).unwrap_err()
     });
     assert_eq!(errors[0], errors[1]);
     assert!(errors[0].to_string().contains("PE 1: tensor `layers.0"), "{}", errors[0]);
     assert!(started.elapsed() < PATIENCE / 2, "{:?}", started.elapsed());
+}
+
+/// A message that is larger than the slot that it is packed into would end in other memory.
+#[test]
+fn a_refit_for_larger_slots_is_refused() {
+    let (from, to) = (tp(2, 64), tp(1, 64));
+    let refit_in = |slot_bytes: [usize; 2], separate_lanes| {
+        agreed(on_threads(2, &GROUP, ServiceOptions { separate_lanes, ..options() }, |service| {
+            let (rank, plan) = (service.rank(), PlanOptions::default());
+            let refit = Refit::new(&from, &to, &plan, slot_bytes[rank], rank).unwrap();
+            let mine = shards(&from, rank);
+            let mut memory = memory_for(&refit);
+            let mut targets = Targets::new(&refit);
+            for (name, bytes) in &mut memory {
+                targets.bind(&refit, name, bytes).unwrap();
+            }
+            service.refit(&refit, &bind(&refit, &mine), Target::Memory(&mut targets))
+        }))
+    };
+    for separate_lanes in [Some(false), Some(true)] {
+        let error = refit_in([4096, 4096], separate_lanes);
+        assert!(error.contains("slots of 4096 bytes, and this group has slots of 256"), "{error}");
+        // Cut otherwise on the other side, messages of one size would not have the same tensors.
+        let error = refit_in([128, 256], separate_lanes);
+        assert!(error.contains("has plan"), "{error}");
+    }
+}
+
+/// What was prepared for one refit does not run in a session of another.
+#[test]
+fn a_session_of_another_refit_is_refused() {
+    let (from, to) = (tp(2, 64), tp(1, 64));
+    let errors = on_endpoints(local::group(2, &GROUP).unwrap(), |mut endpoint| {
+        let wait = Wait::timeout(PATIENCE);
+        let refit = Refit::new(&from, &to, &PlanOptions::default(), 256, endpoint.rank()).unwrap();
+        let mine = shards(&from, endpoint.rank());
+        let session = Session::enter(&mut endpoint, refit.fingerprint(), &wait).unwrap();
+        let (executor, mut targets) = (PipelineExecutor::new(&session), Targets::new(&refit));
+        executor.execute_pipeline(&refit, &bind(&refit, &mine), &mut targets, wait).unwrap_err()
+    });
+    assert_eq!(errors[0], errors[1]);
+    assert!(errors[0].to_string().contains("was not entered for the refit"), "{}", errors[0]);
 }
 
 /// One PE gives up at the moment at which the other commits: both have the refit, or neither.
@@ -159,17 +201,18 @@ fn all_agree_whether_a_refit_was_committed() {
         if started.elapsed() > Duration::from_secs(2) {
             break;
         }
-        let results = on_endpoints(local::group(2, &group).unwrap(), |endpoint| {
+        let results = on_endpoints(local::group(2, &group).unwrap(), |mut endpoint| {
+            let rank = endpoint.rank();
             let wait = Wait::timeout(PATIENCE);
-            endpoint.enter(Ticket::default(), &wait).unwrap();
+            let session = Session::enter(&mut endpoint, 0, &wait).unwrap();
             let late = Instant::now() + Duration::from_micros(round % 60 * 4);
-            if endpoint.rank() == 0 {
+            if rank == 0 {
                 while Instant::now() < late {
                     std::hint::spin_loop();
                 }
-                return (endpoint.finish(&wait).is_ok(), endpoint);
+                return (session.finish(&wait).is_ok(), endpoint);
             }
-            (endpoint.finish(&Wait::timeout(Duration::from_micros(120))).is_ok(), endpoint)
+            (session.finish(&Wait::timeout(Duration::from_micros(120))).is_ok(), endpoint)
         });
         assert_eq!(results[0].0, results[1].0, "round {round}");
         // What all have is no reason to fail the group for good.

@@ -2,7 +2,7 @@
 
 use syncline_deps::Dtype;
 use syncline_reshard::convert::convert_slice;
-use syncline_reshard::transport::{Ticket, Transport, Wait};
+use syncline_reshard::transport::{Session, Transport, Wait};
 use syncline_reshard::{
     CopyService, Layout, PipelineExecutor, PlanOptions, Refit, ServiceOptions, Sources, Target,
     Targets, Versions,
@@ -109,17 +109,17 @@ pub fn there_and_back(service: &mut CopyService<'_>, one: &Layout, other: &Layou
 }
 
 /// Moves to peers, and keeps what stays, by the executor without a service around it.
-pub fn executor_alone(endpoint: &dyn Transport, from: &Layout, to: &Layout) {
+pub fn executor_alone(endpoint: &mut dyn Transport, from: &Layout, to: &Layout) {
     let (rank, slot_bytes) = (endpoint.rank(), endpoint.shape().slot_bytes);
     let refit = Refit::new(from, to, &PlanOptions::default(), slot_bytes, rank).unwrap();
     let (mine, expected) = (shards(from, rank), shards(to, rank));
     let (sources, wait) = (bind(&refit, &mine), Wait::timeout(PATIENCE));
     into_memory(&refit, &expected, rank, |targets| {
-        let executor = PipelineExecutor::new(endpoint).separate_lanes(rank == 0);
-        endpoint.enter(Ticket { fingerprint: refit.fingerprint(), window: None }, &wait).unwrap();
+        let session = Session::enter(endpoint, refit.announced(), &wait).unwrap();
+        let executor = PipelineExecutor::new(&session).separate_lanes(rank == 0);
         let moved = executor.execute_pipeline(&refit, &sources, targets, wait).unwrap();
         let kept = executor.process_self_moves(&refit, &sources, targets, wait).unwrap();
-        endpoint.finish(&wait).unwrap();
+        session.finish(&wait).unwrap();
         assert_eq!((moved.kept_bytes, kept.sent_bytes, kept.received_bytes), (0, 0, 0));
         assert_eq!(moved.sent_bytes + kept.kept_bytes, refit.bytes_local());
     });

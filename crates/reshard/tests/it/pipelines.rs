@@ -1,10 +1,10 @@
 //! Refits over the local transport, against arrays that were laid out element by element.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use syncline_deps::Dtype;
-use syncline_reshard::transport::{Endpoint, Failure, Slots, Ticket, Transport, Wait, local};
+use syncline_device::CancelToken;
+use syncline_reshard::transport::{Endpoint, Failure, Session, Transport, Wait, local};
 use syncline_reshard::{
     Layout, Moved, PipelineExecutor, PipelineLanes, PlanOptions, Refit, ServiceOptions, Targets,
 };
@@ -91,8 +91,8 @@ fn the_executor_alone_moves_to_peers_and_keeps_what_stays() {
     let from = model(2, 48, Dtype::F32, r#"[["tp", 4]]"#);
     let to = model(2, 48, Dtype::F32, r#"[["tp", 2], ["dp", 2]]"#);
     let group = local::Options { depth: 2, slot_bytes: 512 };
-    on_endpoints(local::group(4, &group).unwrap(), |endpoint| {
-        parts::executor_alone(&endpoint, &from, &to);
+    on_endpoints(local::group(4, &group).unwrap(), |mut endpoint| {
+        parts::executor_alone(&mut endpoint, &from, &to);
     });
 }
 
@@ -113,14 +113,11 @@ fn one_way() -> (Layout, Layout) {
     (layout(r#"[["tp", 2]]"#), layout(r#"[["tp", 1]]"#))
 }
 
-/// Enters a refit without a service, and without windows.
-fn enter(endpoint: &Endpoint, layouts: &(Layout, Layout), wait: &Wait<'_>) -> Refit {
+/// This PE's part of the refit.
+fn refit_of(endpoint: &Endpoint, layouts: &(Layout, Layout)) -> Refit {
     let (slot_bytes, rank) = (endpoint.shape().slot_bytes, endpoint.rank());
     let options = PlanOptions::default();
-    let refit = Refit::new(&layouts.0, &layouts.1, &options, slot_bytes, rank).unwrap();
-    let ticket = Ticket { fingerprint: refit.fingerprint(), window: None };
-    endpoint.enter(ticket, wait).unwrap();
-    refit
+    Refit::new(&layouts.0, &layouts.1, &options, slot_bytes, rank).unwrap()
 }
 
 /// Sends everything of a PE that receives nothing.
@@ -134,13 +131,11 @@ fn send_all(
     executor.execute_pipeline(refit, &bind(refit, &mine), &mut Targets::new(refit), wait)
 }
 
-/// Sleeps until PE 1 has sent `expected` messages, of which this PE has taken some; more would be wrong.
-fn await_sent(endpoint: &Endpoint, expected: u64, wait: &Wait<'_>) {
-    let taken = endpoint.released(1);
+/// Sleeps until PE 1 has sent `expected` messages, of which this PE has taken `taken`; more would be wrong.
+fn await_sent(endpoint: &dyn Transport, taken: u64, expected: u64, wait: &Wait<'_>) {
     loop {
         let seen = endpoint.bell();
-        let is_there = |number: &u64| endpoint.arrived(1, *number).unwrap().is_some();
-        let sent = taken + (taken..=expected).take_while(is_there).count() as u64;
+        let sent = taken + endpoint.slots().unwrap().waiting(1);
         assert!(sent <= expected, "{sent} messages sent, {taken} taken, {expected} expected");
         if sent == expected {
             return;
@@ -157,29 +152,32 @@ fn every_slot_is_full_before_the_first_is_taken() {
     for sender in [Sender::Caller, Sender::Lanes, Sender::LanesThatCopy] {
         for depth in [1, 2, 4] {
             let group = local::Options { depth, slot_bytes: 256 };
-            on_endpoints(local::group(2, &group).unwrap(), |endpoint| {
+            on_endpoints(local::group(2, &group).unwrap(), |mut endpoint| {
                 let wait = Wait::timeout(STUCK);
-                let refit = enter(&endpoint, &layouts, &wait);
+                let refit = refit_of(&endpoint, &layouts);
                 // Between two PEs, every round is one message.
                 let messages = u64::from(refit.rounds());
                 assert!(messages > 2 * depth as u64, "{messages} messages");
                 if endpoint.rank() == 0 {
+                    let session = Session::enter(&mut endpoint, refit.announced(), &wait).unwrap();
+                    let transport = session.transport();
                     for taken in 0..messages {
-                        await_sent(&endpoint, messages.min(taken + depth as u64), &wait);
-                        assert!(endpoint.try_receive(1, &mut |_, _| Ok(())).unwrap());
+                        await_sent(transport, taken, messages.min(taken + depth as u64), &wait);
+                        assert!(transport.try_receive(1, &mut |_, _| Ok(())).unwrap());
                     }
-                    return endpoint.finish(&wait).unwrap();
+                    return session.finish(&wait).unwrap();
                 }
-                let send = |endpoint: &dyn Transport, on_lanes| {
-                    let executor = PipelineExecutor::new(endpoint).separate_lanes(on_lanes);
+                let send = |endpoint: &mut dyn Transport, on_lanes| {
+                    let session = Session::enter(endpoint, refit.announced(), &wait).unwrap();
+                    let executor = PipelineExecutor::new(&session).separate_lanes(on_lanes);
                     let moved = send_all(&executor, &refit, &layouts.0, wait).unwrap();
                     assert_eq!(moved.messages, messages, "{sender:?}");
-                    endpoint.finish(&wait).unwrap();
+                    session.finish(&wait).unwrap();
                 };
                 match sender {
-                    Sender::Caller => send(&endpoint, false),
-                    Sender::Lanes => send(&endpoint, true),
-                    Sender::LanesThatCopy => send(&Meddled::copying(endpoint), true),
+                    Sender::Caller => send(&mut endpoint, false),
+                    Sender::Lanes => send(&mut endpoint, true),
+                    Sender::LanesThatCopy => send(&mut Meddled::copying(endpoint), true),
                 }
             });
         }
@@ -191,27 +189,31 @@ fn lanes_that_were_cancelled_with_full_slots_serve_the_next_refit() {
     let (layouts, lanes) = (one_way(), PipelineLanes::new().unwrap());
     let depth = 2;
     for is_cancelled in [true, false, true, false] {
-        let cancel = AtomicBool::new(false);
+        let cancel = CancelToken::new();
         let group = local::Options { depth, slot_bytes: 256 };
-        on_endpoints(local::group(2, &group).unwrap(), |endpoint| {
+        on_endpoints(local::group(2, &group).unwrap(), |mut endpoint| {
             let wait = Wait::timeout(STUCK);
-            let refit = enter(&endpoint, &layouts, &wait);
+            let refit = refit_of(&endpoint, &layouts);
+            let session = Session::enter(&mut endpoint, refit.announced(), &wait).unwrap();
             let messages = u64::from(refit.rounds());
-            if endpoint.rank() == 1 {
-                let executor = PipelineExecutor::new(&endpoint).separate_lanes(true).on(&lanes);
+            if refit.rank() == 1 {
+                let executor = PipelineExecutor::new(&session).separate_lanes(true).on(&lanes);
                 let moved = send_all(&executor, &refit, &layouts.0, wait.cancelled_by(&cancel));
                 match is_cancelled {
                     true => assert_eq!(moved.unwrap_err(), Failure::Cancelled { rank: 1 }),
                     false => assert_eq!(moved.unwrap().messages, messages),
                 }
             } else {
-                await_sent(&endpoint, depth as u64, &wait);
-                cancel.store(is_cancelled, Ordering::Relaxed);
+                let transport = session.transport();
+                await_sent(transport, 0, depth as u64, &wait);
+                if is_cancelled {
+                    cancel.cancel();
+                }
                 let taken = if is_cancelled { 0 } else { messages };
-                (0..taken).for_each(|_| endpoint.receive(1, &mut |_, _| Ok(()), &wait).unwrap());
+                (0..taken).for_each(|_| transport.receive(1, &mut |_, _| Ok(()), &wait).unwrap());
             }
             // Nobody leaves before the other has seen how it ended.
-            let finished = endpoint.finish(&wait);
+            let finished = session.finish(&wait);
             let cancelled = is_cancelled.then_some(Failure::Cancelled { rank: 1 });
             assert_eq!(finished.err(), cancelled);
         });

@@ -523,8 +523,8 @@ fn the_file_is_private_and_gone_once_all_have_joined() {
 fn conform(scenario: &Scenario) -> String {
     let wait = Wait::timeout(scenario.timeout);
     let Scenario { name, rank, size, .. } = scenario;
-    let endpoint = shm::join(name, *rank, *size, &options(), &wait).unwrap();
-    match conformance::check(&endpoint, scenario.timeout) {
+    let mut endpoint = shm::join(name, *rank, *size, &options(), &wait).unwrap();
+    match conformance::check(&mut endpoint, scenario.timeout) {
         Ok(()) => "conforms".to_owned(),
         Err(problem) => problem,
     }

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use syncline_deps::Dtype;
-use syncline_reshard::transport::{Failure, Ticket, Transport, Wait, conformance, local};
+use syncline_reshard::transport::{Failure, Session, Transport, Wait, conformance, local};
 use syncline_reshard::{
     CopyService, Layout, PlanOptions, ServiceError, ServiceOptions, Sources, Target, Targets,
+    Versions,
 };
 use syncline_testing::for_seeds;
 
@@ -27,7 +28,7 @@ fn impatient() -> ServiceOptions {
     ServiceOptions { timeout: IMPATIENCE, ..Default::default() }
 }
 
-fn tp(size: usize) -> Layout {
+pub fn tp(size: usize) -> Layout {
     model(2, 32, Dtype::BF16, &format!(r#"[["tp", {size}]]"#))
 }
 
@@ -217,7 +218,7 @@ fn a_pe_that_never_starts_times_the_others_out() {
 fn a_failed_group_stays_failed() {
     on_threads(2, &SMALL, options(), |service| {
         if service.rank() == 0 {
-            service.canceller().cancel();
+            service.cancel_token().cancel();
         }
         let first = refit_once(service, &tp(2), &tp(1)).unwrap_err();
         assert_eq!(first, ServiceError::Failed(Failure::Cancelled { rank: 0 }));
@@ -231,7 +232,7 @@ fn cancelling_in_the_middle_ends_all() {
     let (from, to) = (model(4, 256, Dtype::F32, r#"[["tp", 2]]"#), tp_rows(4, 256));
     let error = agreed(on_threads(2, &SMALL, options(), |service| {
         if service.rank() == 1 {
-            let canceller = service.canceller();
+            let canceller = service.cancel_token();
             service.set_progress(move |_| canceller.cancel());
         }
         let refit = service.prepare(&from, &to, &PlanOptions::default())?;
@@ -250,10 +251,17 @@ fn cancelling_in_the_middle_ends_all() {
 /// Two boxes of 32 MiB that nobody waits for: they are given up long before their end.
 #[test]
 fn cancelling_ends_a_large_copy_in_its_middle() {
+    for separate_lanes in [Some(false), Some(true)] {
+        cancel_a_large_copy(ServiceOptions { separate_lanes, ..options() });
+    }
+}
+
+fn cancel_a_large_copy(options: ServiceOptions) {
     let layout = model(1, 2900, Dtype::F32, r#"[["tp", 1]]"#);
-    let by_caller = ServiceOptions { separate_lanes: Some(false), ..options() };
-    on_threads(1, &SMALL, by_caller, |service| {
-        let (canceller, reached) = (service.canceller(), Arc::new(Mutex::new(0)));
+    // Lanes do no more than a slot at once.
+    let group = local::Options { depth: 2, slot_bytes: 4 << 20 };
+    on_threads(1, &group, options, |service| {
+        let (canceller, reached) = (service.cancel_token(), Arc::new(Mutex::new(0)));
         let furthest = reached.clone();
         service.set_progress(move |progress| {
             canceller.cancel();
@@ -381,15 +389,65 @@ fn a_reader_keeps_its_version_while_refits_go_on() {
                 assert_eq!(new.tensor(&name), Some(&inverted[..]));
             }
             drop(new);
-            // The third refit needs the version that `old` still holds; it says so, on every PE.
-            let result =
-                service.refit(&refit, &bind(&refit, &mine), Target::Destination(&destination));
-            let error = result.unwrap_err().to_string();
-            assert!(error.contains("being read"), "{error}");
+            // The third refit needs the version that `old` still holds; it says so, on every PE, and nothing else changes.
+            let sources = bind(&refit, &mine);
+            for _ in 0..2 {
+                let result = service.refit(&refit, &sources, Target::Destination(&destination));
+                assert_eq!(result.unwrap_err(), ServiceError::Held { rank: 0 });
+                assert_eq!(service.transport().failure(), None);
+                assert_eq!((old.version(), destination.read().unwrap().version()), (1, 2));
+            }
             drop(old);
-            assert_eq!(destination.read().unwrap().version(), 2);
+            service.refit(&refit, &sources, Target::Destination(&destination)).unwrap();
+            assert_eq!(destination.read().unwrap().version(), 3);
         },
     );
+}
+
+/// On one PE only, of a destination with one version, and for good: the group goes on with everything else.
+#[test]
+fn a_reading_that_is_forgotten_holds_up_its_destination_only() {
+    for versions in [Versions::One, Versions::Two] {
+        let options = ServiceOptions { timeout: Duration::from_secs(2), versions, ..options() };
+        on_threads(3, &SMALL, options, |service| {
+            let refit = service.prepare(&tp(3), &tp(2), &PlanOptions::default()).unwrap();
+            let mine = shards(&tp(3), service.rank());
+            let sources = bind(&refit, &mine);
+            let [held, other] = [0, 1].map(|_| service.destination(&refit).unwrap());
+            let count = if versions == Versions::One { 1 } else { 2 };
+            for _ in 0..count {
+                service.refit(&refit, &sources, Target::Destination(&held)).unwrap();
+                if service.rank() == 1 {
+                    std::mem::forget(held.read().unwrap());
+                }
+            }
+            let result = service.refit(&refit, &sources, Target::Destination(&held));
+            assert_eq!(result.unwrap_err(), ServiceError::Held { rank: 1 });
+            assert_eq!(held.read().unwrap().version(), count);
+            service.refit(&refit, &sources, Target::Destination(&other)).unwrap();
+            service.refit(&refit, &sources, Target::Nothing).unwrap_err();
+        });
+    }
+}
+
+/// A reader that lets go in time is waited for, on another thread too.
+#[test]
+fn a_refit_waits_for_a_reader_that_lets_go() {
+    let options = ServiceOptions { versions: Versions::One, ..options() };
+    on_threads(2, &SMALL, options, |service| {
+        let refit = service.prepare(&tp(2), &tp(1), &PlanOptions::default()).unwrap();
+        let mine = shards(&tp(2), service.rank());
+        let destination = service.destination(&refit).unwrap();
+        std::thread::scope(|scope| {
+            let reading = destination.read().unwrap();
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(50));
+                drop(reading);
+            });
+            let target = Target::Destination(&destination);
+            service.refit(&refit, &bind(&refit, &mine), target).unwrap();
+        });
+    });
 }
 
 #[test]
@@ -402,10 +460,11 @@ fn a_destination_too_large_for_memory_fails_all() {
         );
         Layout::from_json(&text).unwrap()
     };
-    let results = on_endpoints(local::group(2, &SMALL).unwrap(), |endpoint| {
+    let results = on_endpoints(local::group(2, &SMALL).unwrap(), |mut endpoint| {
         if endpoint.rank() == 0 {
             let wait = Wait::timeout(PATIENCE);
-            return endpoint.enter(Ticket::default(), &wait).map_err(ServiceError::from);
+            let entered = Session::enter(&mut endpoint, 0, &wait);
+            return entered.map(drop).map_err(ServiceError::from);
         }
         let service = CopyService::new(endpoint, options());
         // Slots of a terabyte keep the plan of a petabyte small.
@@ -422,12 +481,12 @@ fn the_transport_between_threads_conforms_also_where_it_copies() {
     for size in [1, 2, 5] {
         for depth in [1, 3] {
             let group = local::Options { depth, slot_bytes: 192 };
-            on_endpoints(local::group(size, &group).unwrap(), |endpoint| {
-                conformance::check(&endpoint, PATIENCE).unwrap();
+            on_endpoints(local::group(size, &group).unwrap(), |mut endpoint| {
+                conformance::check(&mut endpoint, PATIENCE).unwrap();
             });
             on_endpoints(local::group(size, &group).unwrap(), |endpoint| {
-                let copying = Meddled::copying(endpoint);
-                conformance::check(&copying, PATIENCE).unwrap();
+                let mut copying = Meddled::copying(endpoint);
+                conformance::check(&mut copying, PATIENCE).unwrap();
             });
         }
     }

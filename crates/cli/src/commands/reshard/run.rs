@@ -120,8 +120,8 @@ fn as_pe(args: &RunArgs, conversion: &Conversion<'_>) -> Result<Outcome, Failure
     let pes = args.pes.unwrap_or_else(cores).max(1);
     let timeout = Duration::from_secs(args.timeout);
     let options = shm::Options { depth: SLOTS.0, slot_bytes: SLOTS.1, ..Default::default() };
-    let endpoint = args.role.join(pes, &options, timeout).map_err(Failure::Usage)?;
-    let team = TransportTeam::new(&endpoint, timeout);
+    let mut endpoint = args.role.join(pes, &options, timeout).map_err(Failure::Usage)?;
+    let team = TransportTeam::new(&mut endpoint, timeout);
     let counter = Mutex::new(Counter::default());
     let total = conversion.bytes_of(&team);
     let summary = conversion.run_with(&team, &args.destination, &|done| {
@@ -141,8 +141,8 @@ fn by_ranks(
 ) -> Result<Outcome, Failure> {
     let timeout = Duration::from_secs(args.timeout);
     let mut done = None;
-    let said = ranks.run(SLOTS, timeout, |endpoint| {
-        let team = TransportTeam::new(&endpoint, timeout);
+    let said = ranks.run(SLOTS, timeout, |mut endpoint| {
+        let team = TransportTeam::new(&mut endpoint, timeout);
         // All have as much to do: the first one's progress stands for all.
         let progress = ranks.is_first().then(|| ProgressBar::new(conversion.bytes_of(&team)));
         let summary = conversion.run_with(&team, &args.destination, &|done| {

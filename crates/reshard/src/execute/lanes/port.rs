@@ -4,7 +4,7 @@
 //! the port has slots of its own, which a message is copied out of as it is sent and into as it comes.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use syncline_device::{Buffer, DeviceError};
 
@@ -14,7 +14,9 @@ use super::super::{Shards, verify};
 use super::PipelineLanes;
 use super::boxes::Memory;
 use super::foreign::{Keep, foreign};
-use crate::transport::{Arrival, Failure, Header, Phase, Slots, Transport, Wait};
+use crate::transport::{
+    Arrival, Failure, FreeSlot, Header, Phase, SlotMemory, Slots, Transport, Wait,
+};
 
 /// One PE's side of the transport during one refit.
 ///
@@ -27,10 +29,18 @@ pub(super) struct Port {
     targets: Arc<Shards>,
     /// Where the transport has none that can be filled in place: slots to send from, then slots to receive into.
     own: Vec<Buffer>,
-    /// Buffers over the transport's slots, by PE and slot.
-    places: Mutex<HashMap<(usize, usize), Buffer>>,
-    /// Messages of each peer that were released before this refit.
-    released: Vec<u64>,
+    slots_in_use: Mutex<SlotsInUse>,
+}
+
+/// The transport's slots that a run has claimed.
+#[derive(Default)]
+struct SlotsInUse {
+    /// Buffers over slots, by address.
+    buffers: HashMap<usize, Buffer>,
+    /// Slots that messages are packed into, by the position of the message.
+    free: HashMap<usize, FreeSlot>,
+    /// Messages that have come, by position.
+    arrived: HashMap<usize, Arrival>,
 }
 
 /// What a receiver expects next.
@@ -39,8 +49,6 @@ pub(super) struct Expected {
     /// Position among the messages that this PE receives.
     pub at: usize,
     pub peer: usize,
-    /// Counts the messages of this peer in this refit.
-    pub number: u64,
     /// Which slot of the port it comes to, where it is copied.
     pub own_slot: usize,
 }
@@ -72,7 +80,6 @@ impl Port {
         let shape = transport.shape();
         let slots = transport.slots();
         let own = if slots.is_some() { 0 } else { 2 * shape.depth };
-        let released = |peer| slots.map_or(0, |slots| slots.released(peer));
         Self {
             transport,
             slots,
@@ -80,46 +87,62 @@ impl Port {
             program: run.program.clone(),
             targets: run.targets.clone(),
             own: (0..own).map(|_| lanes.staging(shape.slot_bytes)).collect(),
-            places: Mutex::default(),
-            released: (0..shape.size).map(released).collect(),
+            slots_in_use: Mutex::default(),
         }
     }
 
-    /// The memory of slot `slot` to send from.
-    pub fn send_slot(&self, slot: usize) -> Result<Memory, DeviceError> {
-        match self.own.get(slot) {
-            Some(own) => Memory::private(own),
-            None => self.place(self.transport.rank(), slot),
+    /// The memory that message `at` is sent from: a slot that was claimed for it, or the port's own number `own_slot`.
+    pub fn send_slot(&self, at: usize, own_slot: usize) -> Result<Memory, DeviceError> {
+        if let Some(own) = self.own.get(own_slot) {
+            return Memory::private(own);
         }
+        let mut slots = self.slots_in_use();
+        let slot = slots.free.get(&at).expect("claimed before the message is packed");
+        let memory = slot.memory();
+        Self::buffer(&mut slots, memory)
     }
 
     /// The memory of a message that has come.
-    pub fn arrived_slot(&self, expected: &Expected, slot: usize) -> Result<Memory, DeviceError> {
-        match self.own.get(self.transport.shape().depth + expected.own_slot) {
-            Some(own) => Memory::private(own),
-            None => self.place(expected.peer, slot),
+    pub fn arrived_slot(&self, expected: &Expected) -> Result<Memory, DeviceError> {
+        if let Some(own) = self.own.get(self.transport.shape().depth + expected.own_slot) {
+            return Memory::private(own);
         }
+        let mut slots = self.slots_in_use();
+        let arrival = slots.arrived.get(&expected.at).expect("claimed before it is unpacked");
+        let memory = arrival.memory();
+        Self::buffer(&mut slots, memory)
     }
 
-    fn place(&self, rank: usize, slot: usize) -> Result<Memory, DeviceError> {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let slots = self.slots.expect("without slots in memory the port has its own");
-        let buffer = places.entry((rank, slot)).or_insert_with(|| {
-            let place = slots.place(rank, slot);
-            // SAFETY: `keep` keeps the slot mapped; who sends and who receives use it in turns, by the protocol of
-            // slots, and on this PE by the points between the lanes.
-            unsafe { foreign(place.start, self.transport.shape().slot_bytes, Some(place.keep)) }
+    fn slots_in_use(&self) -> MutexGuard<'_, SlotsInUse> {
+        self.slots_in_use.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn buffer(slots: &mut SlotsInUse, memory: SlotMemory) -> Result<Memory, DeviceError> {
+        let SlotMemory { start, bytes, keep } = memory;
+        let buffer = slots.buffers.entry(start.addr().get()).or_insert_with(|| {
+            // SAFETY: `keep` keeps the slot mapped; it is used while it is claimed, and on this PE in the order of the points
+            // between the lanes.
+            unsafe { foreign(start, bytes, Some(keep)) }
         });
         Memory::private(buffer)
     }
 
-    /// Waits until slot `slot`, whose last message was sent to `peer`, is free.
-    pub fn wait_free(&self, slot: usize, peer: usize) -> Result<(), DeviceError> {
+    /// Gives back what is still claimed, when no lane uses it any more.
+    pub fn give_back(&self) {
+        let mut slots = self.slots_in_use();
+        let claimed = (std::mem::take(&mut slots.free), std::mem::take(&mut slots.arrived));
+        drop(slots);
+        drop(claimed);
+    }
+
+    /// Waits for a slot for message `at`, while `peer` has all of them.
+    pub fn wait_free(&self, at: usize, peer: usize) -> Result<(), DeviceError> {
         // A slot of the port itself was copied out of as its message was sent.
         let Some(slots) = self.slots else { return Ok(()) };
         loop {
             let seen = self.transport.bell();
-            if slots.is_free(slot) {
+            if let Some(slot) = slots.claim_free() {
+                self.slots_in_use().free.insert(at, slot);
                 return Ok(());
             }
             self.park(seen, peer)?;
@@ -131,37 +154,40 @@ impl Port {
         self.transport.park(seen, &wait).map_err(failed)
     }
 
-    /// Sends message `at` from slot `slot`: what was packed into it, or the sums of what was placed.
+    /// Sends message `at`: what was packed for it, or the sums of what was placed.
     pub fn publish(
         &self,
         at: usize,
-        slot: usize,
+        own_slot: usize,
         placed: Option<&Placed>,
     ) -> Result<(), DeviceError> {
         let message = &self.program.sends[at];
         let (peer, bytes) = (message.peer as usize, message.slot_bytes(placed.is_some()));
-        let start = self.start(&self.send_slot(slot)?);
-        // SAFETY: the slot has room for every message, is this PE's until it is sent, and what was packed into it is
-        // complete: the function that calls this waited for it.
-        let packed = unsafe { std::slice::from_raw_parts_mut(start, bytes) };
-        let header = match placed {
+        let seal = |packed: &mut [u8]| match placed {
             None => message.seal_packed(packed),
             Some(placed) => {
                 let sum = |segment| self.placed_sum(message, segment, placed);
                 message.seal(packed, &message.segments.iter().map(sum).collect::<Vec<_>>())
             }
         };
-        match self.slots {
-            Some(slots) => slots.publish(slot, peer, bytes, header),
-            None => {
-                let fill = &mut |place: &mut [u8]| {
-                    place.copy_from_slice(packed);
-                    header
-                };
-                self.transport.send(peer, bytes, fill, &self.wait).map_err(failed)?;
-            }
+        if let Some(slots) = self.slots {
+            let slot = self.slots_in_use().free.remove(&at);
+            let mut slot = slot.expect("claimed before the message was packed");
+            // What was packed is complete: the function that calls this waited for it.
+            let header = seal(&mut slot.bytes_mut()[..bytes]);
+            slots.publish(slot, peer, bytes, header);
+            return Ok(());
         }
-        Ok(())
+        let start = self.start(&self.send_slot(at, own_slot)?);
+        // SAFETY: the port's slot has room for every message, and what was packed into it is complete, as above; the next
+        // message is packed into it after this one is sent.
+        let packed = unsafe { std::slice::from_raw_parts_mut(start, bytes) };
+        let header = seal(packed);
+        let fill = &mut |place: &mut [u8]| {
+            place.copy_from_slice(packed);
+            header
+        };
+        self.transport.send(peer, bytes, fill, &self.wait).map_err(failed)
     }
 
     /// The sum of a segment that lies in its receiver's memory.
@@ -171,50 +197,38 @@ impl Port {
         unsafe { verify::in_place(&self.program, message, segment, |at| placed.starts[at]) }
     }
 
-    /// Waits for a message, verifies it, and says in which slot of its sender it is.
-    pub fn receive(
-        &self,
-        expected: &Expected,
-        placed: Option<&Placed>,
-    ) -> Result<usize, DeviceError> {
+    /// Waits for a message, and verifies it.
+    pub fn receive(&self, expected: &Expected, placed: Option<&Placed>) -> Result<(), DeviceError> {
         let peer = expected.peer;
         let Some(slots) = self.slots else {
-            let target = self.start(&self.arrived_slot(expected, 0)?);
+            let target = self.start(&self.arrived_slot(expected)?);
             let take = &mut |header: Header, message: &[u8]| {
                 self.check(expected, placed, header, message)?;
-                // SAFETY: the port's slot has room for every message, and is free: the unpacking of the message before
-                // has ended before this was submitted.
+                // SAFETY: the message has the size that was checked, for which the port's slot has room, and the slot is
+                // free: the unpacking of the message before has ended before this was submitted.
                 unsafe {
                     std::ptr::copy_nonoverlapping(message.as_ptr(), target, message.len());
                 }
                 Ok(())
             };
-            self.transport.receive(peer, take, &self.wait).map_err(failed)?;
-            return Ok(0);
+            return self.transport.receive(peer, take, &self.wait).map_err(failed);
         };
         loop {
             let seen = self.transport.bell();
-            let number = self.released[peer] + expected.number;
-            if let Some(Arrival { slot, bytes, header }) =
-                slots.arrived(peer, number).map_err(failed)?
-            {
-                let start = self.start(&self.place(peer, slot)?);
-                // SAFETY: the transport checked that the message fits its slot, which its sender does not write
-                // until it is released.
-                let message = unsafe { std::slice::from_raw_parts(start, bytes) };
-                let checked = self.check(expected, placed, header, message);
+            if let Some(arrival) = slots.claim_arrived(peer).map_err(failed)? {
+                let checked = self.check(expected, placed, arrival.header(), arrival.bytes());
                 checked.map_err(|failure| failed(self.transport.fail(failure)))?;
-                return Ok(slot);
+                self.slots_in_use().arrived.insert(expected.at, arrival);
+                return Ok(());
             }
             self.park(seen, peer)?;
         }
     }
 
     /// Gives a message's slot back to its sender.
-    pub fn release(&self, peer: usize, slot: usize) {
-        if let Some(slots) = self.slots {
-            slots.release(peer, slot);
-        }
+    pub fn release(&self, at: usize) {
+        let arrival = self.slots_in_use().arrived.remove(&at);
+        drop(arrival);
     }
 
     fn start(&self, memory: &Memory) -> *mut u8 {

@@ -6,8 +6,8 @@
 //! in each direction, and two batches of copies.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use syncline_device::{
     Backend, Batch, Command, Deadline, DeviceError, HostFunction, Lane, LaneKind, Point,
@@ -21,7 +21,7 @@ use super::super::program::{Message, Move, Program};
 use super::PipelineLanes;
 use super::boxes::{BoxMove, Memory, Moves, Side};
 use super::port::{Expected, Placed, Port};
-use crate::copy::Store;
+use crate::copy::{CopyShape, Store};
 use crate::transport::{Failure, Transport};
 
 /// How long the calling thread sleeps before it looks whether somebody has cancelled.
@@ -44,13 +44,16 @@ struct Pending {
     free: VecDeque<(usize, Point)>,
     /// Messages to be sent: when, and which.
     sent: VecDeque<(Point, usize)>,
-    /// Messages expected: when they are there, and in which slot of their sender.
-    ready: VecDeque<(Expected, Point, Arc<OnceLock<usize>>)>,
+    /// Messages expected: when they are there.
+    ready: VecDeque<(Expected, Point)>,
     /// Messages being unpacked: until when, and which.
     unpacked: VecDeque<(Point, usize)>,
     /// Copies: until when, and their bytes, those placed with peers and those kept.
     copied: VecDeque<(Vec<Point>, u64, u64)>,
 }
+
+/// A part of a box: how it is copied, and where it starts in both, in bytes.
+type CopyPart = (CopyShape, usize, usize);
 
 /// How far a run has come.
 #[derive(Default)]
@@ -65,10 +68,13 @@ impl<'a> LaneRun<'a> {
     /// Runs everything of `run` on `lanes`, and returns when no lane has anything of it left.
     pub fn run(run: &'a Run<'a>, lanes: &'a PipelineLanes) -> Result<(), Failure> {
         let offered = run.offered_lanes();
-        let mut drain = Drain { transport: run.transport, lanes, offered, is_done: false };
-        // SAFETY: `drain` waits for every lane before this function returns or unwinds.
-        let port = unsafe { Port::new(run, lanes) };
-        let this = Self { run, lanes, port: Arc::new(port) };
+        // SAFETY: `drain` waits for every lane before this function returns or unwinds, and nothing is submitted before it
+        // is there.
+        let port = Arc::new(unsafe { Port::new(run, lanes) });
+        let kept = port.clone();
+        let mut drain =
+            Drain { transport: run.transport, lanes, offered, port: kept, is_done: false };
+        let this = Self { run, lanes, port };
         let result = this.drive().map_err(|error| this.failure(error));
         drain.is_done = result.is_ok();
         result
@@ -92,14 +98,12 @@ impl<'a> LaneRun<'a> {
     fn drive(&self) -> Result<(), Stopped> {
         let sends = self.run.sends();
         let receives = self.run.receives();
-        let numbers = numbers(&self.run.program.receives, &receives);
-        let mut moves = self.run.moves().peekable();
+        let mut moves = self.parts().peekable();
         let depth = self.run.transport.shape().depth;
         let (mut pending, mut counts) = (Pending::default(), Counts::default());
         loop {
             self.take_done(&mut pending)?;
-            // A slot that is packed and not sent yet still counts as free on the board: who asked for it again by then
-            // would overwrite what is in it.
+            // A slot of the port's own is free again when its message is sent.
             let sent = counts.packed - pending.sent.len();
             while counts.slots_asked < sends.len().min(sent + depth) {
                 pending.free.push_back(self.ask_slot(&sends, counts.slots_asked)?);
@@ -109,7 +113,7 @@ impl<'a> LaneRun<'a> {
             while counts.messages_asked < receives.len().min(in_work + depth) {
                 let asked = counts.messages_asked;
                 let (at, own_slot) = (receives[asked], asked % depth);
-                pending.ready.push_back(self.ask_message(at, numbers[asked], own_slot)?);
+                pending.ready.push_back(self.ask_message(at, own_slot)?);
                 counts.messages_asked += 1;
             }
             if let Some((asked, free)) = pop_reached(&mut pending.free, |(_, point)| point)? {
@@ -118,11 +122,8 @@ impl<'a> LaneRun<'a> {
                 counts.packed += 1;
                 continue;
             }
-            if let Some((expected, ready, slot)) =
-                pop_reached(&mut pending.ready, |(_, point, _)| point)?
-            {
-                let slot = *slot.get().expect("stored before its point was reached");
-                let unpacked = self.unpack(&expected, slot, ready)?;
+            if let Some((expected, ready)) = pop_reached(&mut pending.ready, |(_, point)| point)? {
+                let unpacked = self.unpack(&expected, ready)?;
                 pending.unpacked.push_back((unpacked, expected.at));
                 counts.unpacked += 1;
                 continue;
@@ -141,8 +142,7 @@ impl<'a> LaneRun<'a> {
     /// Waits until one of `points` is reached, or somebody cancels, or the deadline passes.
     fn wait(&self, points: &[Point]) -> Result<(), Stopped> {
         let wait = &self.run.control.wait;
-        let until = wait.deadline.min(Instant::now() + SLICE);
-        match wait_any(points, Deadline::at(until)) {
+        match wait_any(points, Deadline::after(wait.left(SLICE))) {
             Ok(_) | Err(DeviceError::NothingToWaitFor) => {}
             Err(DeviceError::DeadlinePassed { .. }) => {}
             Err(error) => return Err(Stopped::Lane(error)),
@@ -178,31 +178,32 @@ impl<'a> LaneRun<'a> {
         Ok(())
     }
 
-    /// The point at which the slot for the message that is sent as number `at` is free; the one `depth` before is sent.
-    fn ask_slot(&self, sends: &[usize], at: usize) -> Result<(usize, Point), Stopped> {
+    /// The point at which there is a slot for the message that is sent as number `asked`; the one `depth` before is sent.
+    fn ask_slot(&self, sends: &[usize], asked: usize) -> Result<(usize, Point), Stopped> {
         let depth = self.run.transport.shape().depth;
-        // Whoever got the last message out of this slot has to give it back.
-        let last = &self.run.program.sends[sends[at.saturating_sub(depth)]];
-        let peer = last.peer as usize;
+        // The receiver of the oldest message under way is the first to give a slot back.
+        let oldest = &self.run.program.sends[sends[asked.saturating_sub(depth)]];
+        let (at, peer) = (sends[asked], oldest.peer as usize);
         let port = self.port.clone();
-        let wait = move || port.wait_free(at % depth, peer);
-        Ok((at, submit_host(&self.lanes.slots, "slot free", wait)?))
+        let wait = move || port.wait_free(at, peer);
+        Ok((asked, submit_host(&self.lanes.slots, "slot free", wait)?))
     }
 
-    /// Packs message `at` into slot `slot`, or puts it where it belongs, and returns the point at which it is sent.
-    fn pack(&self, at: usize, slot: usize, free: Point) -> Result<Point, Stopped> {
+    /// Packs message `at`, or puts it where it belongs, and returns the point at which it is sent.
+    fn pack(&self, at: usize, own_slot: usize, free: Point) -> Result<Point, Stopped> {
         let message = &self.run.program.sends[at];
         // The receiver reads the slot next, the send lane what was placed: through the caches.
         let mut moves = Moves::new(self.lanes, LaneKind::Pack, Store::Cached);
         let placed = match self.run.peer(message.peer) {
             None => {
-                self.pack_pieces(message, slot, &mut moves)?;
+                self.pack_pieces(at, own_slot, &mut moves)?;
                 None
             }
             Some(_) => Some(self.place_pieces(message, &mut moves)?),
         };
         let port = self.port.clone();
-        let publish = HostFunction::new("send", move || port.publish(at, slot, placed.as_ref()));
+        let publish =
+            HostFunction::new("send", move || port.publish(at, own_slot, placed.as_ref()));
         // SAFETY: `run` drains all lanes before it returns; the slot is this PE's until it is sent, the sources are
         // borrowed for the whole run, and what peers announced stays theirs until all have finished.
         let points = unsafe { moves.submit(&[free], Some((&self.lanes.send, publish)))? };
@@ -211,12 +212,12 @@ impl<'a> LaneRun<'a> {
 
     fn pack_pieces(
         &self,
-        message: &Message,
-        slot: usize,
+        at: usize,
+        own_slot: usize,
         moves: &mut Moves<'_>,
     ) -> Result<(), Stopped> {
-        let memory = self.port.send_slot(slot)?;
-        for piece in &message.pieces {
+        let memory = self.port.send_slot(at, own_slot)?;
+        for piece in &self.run.program.sends[at].pieces {
             let shape = self.run.program.shape(piece.shape);
             moves.add(BoxMove {
                 copy: shape.copy.clone(),
@@ -256,37 +257,27 @@ impl<'a> LaneRun<'a> {
         Ok(Placed { starts, _keep: Some(keep) })
     }
 
-    /// The point at which message `at` has come and was verified, and where it will say in which slot it is.
-    fn ask_message(
-        &self,
-        at: usize,
-        number: u64,
-        own_slot: usize,
-    ) -> Result<(Expected, Point, Arc<OnceLock<usize>>), Stopped> {
+    /// The point at which message `at` has come and was verified.
+    fn ask_message(&self, at: usize, own_slot: usize) -> Result<(Expected, Point), Stopped> {
         let message = &self.run.program.receives[at];
-        let expected = Expected { at, peer: message.peer as usize, number, own_slot };
+        let expected = Expected { at, peer: message.peer as usize, own_slot };
         let placed = self.run.is_placed_by(message.peer).then(|| {
             // SAFETY: what peers write themselves is a destination in memory of the process.
             let start = |piece| unsafe { self.run.piece_start(message, piece) };
             Placed { starts: (0..message.pieces.len()).map(start).collect(), _keep: None }
         });
-        let slot = Arc::new(OnceLock::new());
-        let (port, found) = (self.port.clone(), slot.clone());
-        let receive = move || {
-            let _ = found.set(port.receive(&expected, placed.as_ref())?);
-            Ok(())
-        };
-        let ready = submit_host(&self.lanes.receive, "data ready", receive)?;
-        Ok((expected, ready, slot))
+        let port = self.port.clone();
+        let receive = move || port.receive(&expected, placed.as_ref());
+        Ok((expected, submit_host(&self.lanes.receive, "data ready", receive)?))
     }
 
     /// Unpacks a message, and returns the point at which its slot is given back.
-    fn unpack(&self, expected: &Expected, slot: usize, ready: Point) -> Result<Point, Stopped> {
+    fn unpack(&self, expected: &Expected, ready: Point) -> Result<Point, Stopped> {
         let message = &self.run.program.receives[expected.at];
         let kind = LaneKind::Unpack;
         let mut moves = Moves::new(self.lanes, kind, self.run.store);
         if !self.run.is_placed_by(message.peer) {
-            let memory = self.port.arrived_slot(expected, slot)?;
+            let memory = self.port.arrived_slot(expected)?;
             for piece in &message.pieces {
                 let shape = self.run.program.shape(piece.shape);
                 moves.add(BoxMove {
@@ -301,9 +292,9 @@ impl<'a> LaneRun<'a> {
                 })?;
             }
         }
-        let (port, peer) = (self.port.clone(), expected.peer);
+        let (port, at) = (self.port.clone(), expected.at);
         let release = HostFunction::new("release", move || {
-            port.release(peer, slot);
+            port.release(at);
             Ok(())
         });
         let lane = &self.lanes.host_lanes.unpack;
@@ -313,19 +304,25 @@ impl<'a> LaneRun<'a> {
         Ok(points.into_iter().next().expect("the point of the function that releases"))
     }
 
-    /// Copies the next boxes that need no slot, about as many bytes as a slot has.
+    /// The boxes that need no slot, in parts no larger than a slot: what has to be put together on the way takes no more memory
+    /// than that, and whoever cancels waits for no more than the batches that are under way.
+    fn parts(&self) -> impl Iterator<Item = (&'a Move, CopyPart)> + use<'a> {
+        let (run, slot_bytes) = (self.run, self.run.transport.shape().slot_bytes);
+        let parts = move |each: &Move| run.program.shape(each.shape).copy.parts(slot_bytes);
+        run.moves().flat_map(move |each| parts(each).into_iter().map(move |part| (each, part)))
+    }
+
+    /// Copies the next parts, about as many bytes as a slot has.
     fn copy(
         &self,
-        next: &mut std::iter::Peekable<impl Iterator<Item = &'a Move>>,
+        next: &mut std::iter::Peekable<impl Iterator<Item = (&'a Move, CopyPart)>>,
     ) -> Result<(Vec<Point>, u64, u64), Stopped> {
         let (kind, slot_bytes) = (LaneKind::Copy, self.run.transport.shape().slot_bytes);
         let mut moves = Moves::new(self.lanes, kind, self.run.store);
         let (mut placed, mut kept) = (0, 0);
         while (placed + kept) < slot_bytes as u64 {
-            let Some(each) = next.next() else { break };
-            let shape = self.run.program.shape(each.shape);
-            let bytes = shape.copy.target_bytes() as u64;
-            let source = self.source(each.source, kind)?;
+            let Some((each, (copy, source_offset, target_offset))) = next.next() else { break };
+            let bytes = copy.target_bytes() as u64;
             let (target, offset) = if each.peer == self.run.program.rank {
                 kept += bytes;
                 (self.target(each.target, kind)?, each.target_offset)
@@ -333,20 +330,16 @@ impl<'a> LaneRun<'a> {
                 placed += bytes;
                 self.peer_target(each)?
             };
-            let scales = self.scales(each.source, kind)?;
-            // In parts no larger than a slot: what has to be put together on the way takes no more memory than that.
-            for (part, source_offset, target_offset) in shape.copy.parts(slot_bytes) {
-                moves.add(BoxMove {
-                    copy: part,
-                    recode: shape.recode,
-                    source: Side {
-                        memory: source.clone(),
-                        offset: each.source_offset + source_offset,
-                    },
-                    target: Side { memory: target.clone(), offset: offset + target_offset },
-                    scales: scales.clone(),
-                })?;
-            }
+            moves.add(BoxMove {
+                copy,
+                recode: self.run.program.shape(each.shape).recode,
+                source: Side {
+                    memory: self.source(each.source, kind)?,
+                    offset: each.source_offset + source_offset,
+                },
+                target: Side { memory: target, offset: offset + target_offset },
+                scales: self.scales(each.source, kind)?,
+            })?;
         }
         // SAFETY: `run` drains all lanes before it returns; the plan writes each byte once, and what peers announced stays
         // theirs until all have finished.
@@ -398,7 +391,7 @@ impl Pending {
     fn fronts(&self) -> Vec<Point> {
         let free = self.free.front().map(|(_, point)| point);
         let sent = self.sent.front().map(|(point, _)| point);
-        let ready = self.ready.front().map(|(_, point, _)| point);
+        let ready = self.ready.front().map(|(_, point)| point);
         let unpacked = self.unpacked.front().map(|(point, _)| point);
         // Of a batch on several lanes one that is not reached yet: the others are looked at then.
         let copied = self.copied.front().and_then(|(points, _, _)| {
@@ -428,17 +421,6 @@ impl From<DeviceError> for Stopped {
     }
 }
 
-/// The number of each message in `which` among those of its sender.
-fn numbers(messages: &[Message], which: &[usize]) -> Vec<u64> {
-    let mut next = std::collections::HashMap::new();
-    let number = |&at: &usize| {
-        let next: &mut u64 = next.entry(messages[at].peer).or_default();
-        *next += 1;
-        *next - 1
-    };
-    which.iter().map(number).collect()
-}
-
 /// The first item, if its point is reached.
 fn pop_reached<T>(
     items: &mut VecDeque<T>,
@@ -466,6 +448,7 @@ struct Drain<'a> {
     lanes: &'a PipelineLanes,
     /// Lanes of peers that this run has given work.
     offered: Vec<Arc<dyn Lane>>,
+    port: Arc<Port>,
     /// Everything was waited for; lanes have nothing left.
     is_done: bool,
 }
@@ -484,6 +467,7 @@ impl Drop for Drain<'_> {
             // Reached or failed, the lane is done with what it was given.
             let _ = lane.synchronize(Deadline::NEVER);
         }
+        self.port.give_back();
         self.lanes.all().for_each(|lane| lane.recover());
     }
 }

@@ -57,7 +57,9 @@ impl Processes {
 
 impl Handle {
     fn open(pid: u32) -> Self {
-        let Some(pid) = Pid::from_raw(pid as i32) else { return Handle::Unavailable };
+        // Another process wrote it.
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let Some(pid) = pid else { return Handle::Unavailable };
         match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(fd) => Handle::Open(fd),
             Err(Errno::SRCH) => Handle::Dead,

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use super::super::board::{Board, BoardState, Layout};
 use super::super::failure::Shape;
+use super::super::local;
 use super::super::region::{PAGE, Region, pages};
 use super::super::{Phase, Wait, Window, WindowId};
 use super::{JoinError, Options};
@@ -111,7 +112,7 @@ impl Segment {
     }
 
     fn open_existing(path: &Path) -> Result<Found, JoinError> {
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match fs::open(path, flags, Mode::empty()) {
             Ok(file) => File::from(file),
             Err(Errno::NOENT) => return Ok(Found::Nothing),
@@ -119,6 +120,9 @@ impl Segment {
         };
         let foreign = |problem| JoinError::Foreign { path: path.to_owned(), problem };
         let status = fs::fstat(&file).map_err(system("look at", path))?;
+        if fs::FileType::from_raw_mode(status.st_mode) != fs::FileType::RegularFile {
+            return Err(foreign("it is no regular file"));
+        }
         if status.st_uid != rustix::process::geteuid().as_raw() {
             return Err(foreign("another user owns it"));
         }
@@ -143,8 +147,12 @@ impl Segment {
         }
         let region = Region::shared(file.as_fd(), 0, PAGE).map_err(system("map", path))?;
         let shape = Board::shape_in(&region).ok_or(foreign("it has another format"))?;
-        let layout = Layout::new(shape).filter(|layout| pages(layout.bytes) <= bytes);
-        let layout = layout.ok_or(foreign("it is shorter than its header says"))?;
+        let Shape { size, depth, slot_bytes } = shape;
+        let (_, layout) = local::layout(size, &local::Options { depth, slot_bytes })
+            .map_err(|_| foreign("its header describes no group"))?;
+        if pages(layout.bytes) > bytes {
+            return Err(foreign("it is shorter than its header says"));
+        }
         let region = Region::shared(file.as_fd(), 0, layout.bytes).map_err(system("map", path))?;
         let board = Board::new(Arc::new(region), layout);
         Ok(Found::Group(Box::new(Self { file, path: path.to_owned(), board, shape })))
@@ -157,10 +165,16 @@ impl Segment {
 
     /// A new window at the end of the file.
     pub fn allocate(segment: &Arc<Self>, bytes: usize) -> Result<Window, String> {
-        let length = pages(bytes.max(1));
+        let length = bytes.max(1).checked_next_multiple_of(PAGE);
+        let length = length.ok_or_else(|| format!("{bytes} bytes exceed the address space"))?;
         let directory = || segment.path.parent().unwrap_or(&segment.path).display();
         let end = &segment.board.header().end;
         let offset = end.fetch_add(length as u64, Ordering::Relaxed);
+        // Every process of the group can write it, and it must not lead into the board.
+        let is_behind = offset >= segment.board.bytes() && offset.is_multiple_of(PAGE as u64);
+        if !is_behind || offset.checked_add(length as u64).is_none_or(|end| end > i64::MAX as u64) {
+            return Err(format!("the group's file is damaged: its end is said to be at {offset}"));
+        }
         fs::fallocate(&segment.file, FallocateFlags::empty(), offset, length as u64)
             .map_err(|errno| format!("{} has no room for {length} bytes: {errno}", directory()))?;
         let region = Region::shared(segment.file.as_fd(), offset, length)
@@ -174,8 +188,12 @@ impl Segment {
     pub fn open(&self, peer: usize, id: WindowId) -> Result<Window, String> {
         let size = fs::fstat(&self.file).map_err(|errno| errno.to_string())?.st_size as u64;
         let WindowId { place, bytes } = id;
-        let is_inside =
-            place % PAGE as u64 == 0 && place.checked_add(bytes).is_some_and(|end| end <= size);
+        let is_whole = |number: u64| number.is_multiple_of(PAGE as u64);
+        let is_inside = is_whole(place)
+            && is_whole(bytes)
+            && bytes > 0
+            && place >= self.board.bytes()
+            && place.checked_add(bytes).is_some_and(|end| end <= size);
         if !is_inside {
             return Err(format!("PE {peer} announced a window that it does not have"));
         }

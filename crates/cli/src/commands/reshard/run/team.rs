@@ -1,35 +1,43 @@
 //! A transport as the team of a conversion.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use syncline_checkpoint::{Summary, Team};
-use syncline_reshard::transport::{Failure, Ticket, Transport, Wait};
+use syncline_reshard::transport::{Failure, Session, Transport, Wait};
 
 /// The PEs of a group, who meet at the barriers that every refit has.
 pub(super) struct TransportTeam<'a> {
-    transport: &'a dyn Transport,
+    rank: usize,
+    size: usize,
+    /// One meeting at a time.
+    transport: Mutex<&'a mut dyn Transport>,
     timeout: Duration,
 }
 
 impl<'a> TransportTeam<'a> {
-    pub(super) fn new(transport: &'a dyn Transport, timeout: Duration) -> Self {
-        Self { transport, timeout }
+    pub(super) fn new(transport: &'a mut dyn Transport, timeout: Duration) -> Self {
+        let (rank, size) = (transport.rank(), transport.shape().size);
+        Self { rank, size, transport: transport.into(), timeout }
+    }
+
+    fn transport(&self) -> MutexGuard<'_, &'a mut dyn Transport> {
+        self.transport.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn try_meet(&self) -> Result<(), Failure> {
         let wait = Wait::timeout(self.timeout);
-        self.transport.enter(Ticket::default(), &wait)?;
-        self.transport.finish(&wait)
+        Session::enter(&mut **self.transport(), 0, &wait)?.finish(&wait)
     }
 }
 
 impl Team for TransportTeam<'_> {
     fn rank(&self) -> usize {
-        self.transport.rank()
+        self.rank
     }
 
     fn size(&self) -> usize {
-        self.transport.shape().size
+        self.size
     }
 
     fn meet(&self) -> Result<(), String> {
@@ -38,7 +46,7 @@ impl Team for TransportTeam<'_> {
 
     fn fail(&self, why: &str) {
         let (rank, message) = (self.rank(), why.to_owned());
-        self.transport.fail(Failure::Local { rank, message });
+        self.transport().fail(Failure::Local { rank, message });
     }
 }
 
