@@ -141,8 +141,10 @@ impl SlotMemory {
 pub(super) fn claim(board: &Board, rank: usize) -> Option<FreeSlot> {
     let is_claimed = |slot: &usize| {
         let busy = board.busy(rank, *slot);
+        // Read first: a failed exchange would take the line from the receiver that is about to clear it.
         // Acquire: the receiver has read the last byte before it cleared the flag.
-        busy.compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        busy.load(Ordering::Relaxed) == FREE
+            && busy.compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
     };
     let slot = (0..board.shape().depth).find(is_claimed)?;
     Some(FreeSlot { board: board.clone(), rank, slot, is_sent: false })
