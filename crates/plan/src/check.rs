@@ -96,11 +96,17 @@ impl ExecutionPlan {
     /// Proves what running the plan's kernels on shared memory takes: as [`ExecutionPlan::check`], and that tasks of
     /// manual scopes do not race either.
     ///
-    /// Costs nothing for plans that come from the compiler and have no manual scope.
+    /// Does nothing for plans without manual scopes that were compiled or read from a file: the first are right by
+    /// construction, the others were checked when they were read. [`ExecutionPlan::verify`] checks those, too.
     pub fn prove(&self) -> Result<(), CheckError> {
-        if self.is_proven {
-            return Ok(());
+        match self.is_proven {
+            true => Ok(()),
+            false => self.verify(),
         }
+    }
+
+    /// As [`ExecutionPlan::prove`], wherever the plan comes from.
+    pub fn verify(&self) -> Result<(), CheckError> {
         self.check()?;
         let budget = &mut Budget::unlimited();
         conflicts::check(self, &Happens::of(self)?, conflicts::Manual::LikeAnyTask, budget)
@@ -116,16 +122,16 @@ impl ExecutionPlan {
     /// Proves that two successive runs do not race if the second begins before the first has ended, with nothing between
     /// them but `waits`. More than two follow: what conflicts with an op of the run before last also conflicts with the
     /// same op of the run between, which comes after it.
+    ///
+    /// That the plan itself is right is for [`ExecutionPlan::check`] to say.
     pub fn check_runs(&self, waits: &RunWaits) -> Result<(), CheckError> {
-        self.check()?;
         runs::check_waits(self, &Happens::of_two_runs(self, waits)?)
     }
 
     /// Proves that ops may go in any order that `deps` allow, whatever their lanes: within a run and from run to run.
     ///
-    /// For tests and small plans: it follows every path, so that the cost grows with the square of the ops.
+    /// That the plan itself is right is for [`ExecutionPlan::check`] to say.
     pub fn check_deps(&self, deps: &OpDeps) -> Result<(), CheckError> {
-        self.check()?;
         runs::check_deps(self, &Happens::of(self)?, deps)
     }
 

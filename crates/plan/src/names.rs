@@ -14,6 +14,15 @@ pub struct Names {
 }
 
 impl Names {
+    /// Returns the names `strings`, or `None` if two are the same. More cannot be interned: a table of
+    /// names that a file chose could be made to take quadratic time.
+    pub fn of_file(strings: Vec<Box<str>>) -> Option<Self> {
+        let mut sorted: Vec<&str> = strings.iter().map(|name| &**name).collect();
+        sorted.sort_unstable();
+        let is_unique = sorted.windows(2).all(|pair| pair[0] != pair[1]);
+        is_unique.then(|| Self { strings, ids: FxMap::default() })
+    }
+
     /// The number of `name`, a new one if it was never seen.
     pub fn intern(&mut self, name: &str) -> NameId {
         if let Some(&id) = self.ids.get(name) {

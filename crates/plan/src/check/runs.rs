@@ -1,46 +1,95 @@
 //! Successive runs, and ops out of their lanes' order: whatever conflicts is ordered all the same.
 //!
-//! Conflicts are looked for by comparing uses, each with each that shares a block; nothing is taken over from how the
-//! waits and deps were found.
+//! Two runs are followed one after the other, op by op in an order that the plan allows. Of every set of bytes that ops
+//! use, the last writer and the readers since are kept; each op must come after those whose bytes it shares and that it
+//! conflicts with. What was used before that, the last writer comes after. Nothing is taken over from how the waits
+//! and deps were found.
 
 use std::collections::BTreeMap;
 
-use syncline_deps::{BufferId, OverlapStats, Region};
+use syncline_deps::{BufferId, Region};
 
-use super::{CheckError, Happens};
+use super::conflicts::each_overlap;
+use super::{Budget, CheckError, Happens};
+use crate::fx::FxMap;
 use crate::hazards::OpDeps;
 use crate::plan::{ExecutionPlan, OpIndex};
 
-/// The use of some bytes by one op.
-struct Use {
-    op: OpIndex,
-    region: Region,
-    writes: bool,
+/// Distinct sets of bytes, and which ops use them.
+struct Uses {
+    /// By op: the sets that it uses, and whether it writes them.
+    of_op: Vec<Vec<(u32, bool)>>,
+    /// By set: those that share a byte with it, itself included.
+    overlaps: Vec<Vec<u32>>,
+    blocks: Vec<BufferId>,
 }
 
-fn uses_by_block(plan: &ExecutionPlan) -> BTreeMap<BufferId, Vec<Use>> {
-    let mut uses: BTreeMap<BufferId, Vec<Use>> = BTreeMap::new();
-    for op in (0..plan.ops.len() as u32).map(OpIndex) {
-        plan.each_use(op, |block, view, access| {
-            let (region, writes) = (Region::of(&view), access.writes());
-            uses.entry(block).or_default().push(Use { op, region, writes });
-        });
+impl Uses {
+    fn of(plan: &ExecutionPlan) -> Result<Self, CheckError> {
+        let mut known: FxMap<(BufferId, Region), u32> = FxMap::default();
+        let mut by_block: BTreeMap<BufferId, (Vec<Region>, Vec<u32>)> = BTreeMap::new();
+        let mut blocks = Vec::new();
+        let mut of_op = vec![Vec::new(); plan.ops.len()];
+        for (at, uses) in of_op.iter_mut().enumerate() {
+            plan.each_use(OpIndex(at as u32), |block, view, access| {
+                let region = Region::of(&view);
+                let set = *known.entry((block, region)).or_insert_with(|| {
+                    let (regions, sets) = by_block.entry(block).or_default();
+                    regions.push(region);
+                    sets.push(blocks.len() as u32);
+                    blocks.push(block);
+                    blocks.len() as u32 - 1
+                });
+                uses.push((set, access.writes()));
+            });
+        }
+        let mut overlaps: Vec<Vec<u32>> = (0..blocks.len() as u32).map(|set| vec![set]).collect();
+        for (regions, sets) in by_block.values() {
+            each_overlap(regions, &mut Budget::unlimited(), |one, other| {
+                overlaps[sets[one] as usize].push(sets[other]);
+                overlaps[sets[other] as usize].push(sets[one]);
+                Ok(())
+            })?;
+        }
+        Ok(Self { of_op, overlaps, blocks })
     }
-    uses
 }
 
-/// Calls `each` with every two uses of which one may not pass the other, in both orders.
-fn each_conflict(
+/// Who wrote a set of bytes last and who has read it since: ops of two runs, counted through.
+#[derive(Clone, Default)]
+struct Last {
+    writer: Option<u32>,
+    readers: Vec<u32>,
+}
+
+/// Asks `is_before` about every two ops of two successive runs that must be in order.
+fn check(
     plan: &ExecutionPlan,
-    mut each: impl FnMut(OpIndex, OpIndex, BufferId) -> Result<(), CheckError>,
+    happens: &Happens,
+    mut is_before: impl FnMut(u32, u32) -> bool,
 ) -> Result<(), CheckError> {
-    let mut stats = OverlapStats::default();
-    for (block, uses) in uses_by_block(plan) {
-        for (at, one) in uses.iter().enumerate() {
-            for other in &uses[at..] {
-                if (one.writes || other.writes) && one.region.overlaps(&other.region, &mut stats) {
-                    each(one.op, other.op, block)?;
-                    each(other.op, one.op, block)?;
+    let count = plan.ops.len() as u32;
+    let uses = Uses::of(plan)?;
+    let mut last = vec![Last::default(); uses.blocks.len()];
+    for run in 0..2 {
+        for op in happens.sequence.iter().filter(|op| op.0 < count) {
+            let second = run * count + op.0;
+            for &(set, writes) in &uses.of_op[op.index()] {
+                for &other in &uses.overlaps[set as usize] {
+                    let Last { writer, readers } = &last[other as usize];
+                    let readers = readers.iter().filter(|_| writes);
+                    for &first in writer.iter().chain(readers) {
+                        if first != second && !is_before(first, second) {
+                            return Err(race(plan, first, second, uses.blocks[set as usize]));
+                        }
+                    }
+                }
+            }
+            for &(set, writes) in &uses.of_op[op.index()] {
+                let last = &mut last[set as usize];
+                match writes {
+                    true => *last = Last { writer: Some(second), readers: Vec::new() },
+                    false => last.readers.push(second),
                 }
             }
         }
@@ -50,13 +99,7 @@ fn each_conflict(
 
 /// `happens` is of two runs.
 pub fn check_waits(plan: &ExecutionPlan, happens: &Happens) -> Result<(), CheckError> {
-    each_conflict(plan, |first, second, block| {
-        let of_next_run = OpIndex(second.0 + plan.ops.len() as u32);
-        match happens.before(first, of_next_run) {
-            true => Ok(()),
-            false => Err(run_race(plan, first, second, block)),
-        }
-    })
+    check(plan, happens, |first, second| happens.before(OpIndex(first), OpIndex(second)))
 }
 
 /// `happens` is of one run, and says which of two ops is to come first.
@@ -65,41 +108,30 @@ pub fn check_deps(
     happens: &Happens,
     deps: &OpDeps,
 ) -> Result<(), CheckError> {
-    let count = plan.ops.len();
-    if deps.len() != count {
+    if deps.len() != plan.ops.len() {
         return Err(CheckError::Malformed { what: "deps of another plan".into() });
     }
-    let reached = Reached::of(happens, deps);
+    let mut paths = Paths::new(happens, deps);
     for (at, _) in plan.graph.tasks.iter().enumerate() {
         let op = plan.task_ops[at];
         for dep in plan.graph.deps_of(at) {
             let first = plan.task_ops[dep.index()];
-            if !reached.get(first.index(), op.index()) {
+            if !paths.lead(first.0, op.0) {
                 return Err(CheckError::Order { first: plan.site(first), second: plan.site(op) });
             }
         }
     }
-    each_conflict(plan, |first, second, block| {
-        if first != second
-            && happens.before(first, second)
-            && !reached.get(count + first.index(), count + second.index())
-        {
-            let buffer = block_name(plan, block);
-            let (first, second) = (plan.site(first), plan.site(second));
-            return Err(CheckError::Race { first, second, buffer });
-        }
-        match reached.get(first.index(), count + second.index()) {
-            true => Ok(()),
-            false => Err(run_race(plan, first, second, block)),
-        }
-    })
+    check(plan, happens, |first, second| paths.lead(first, second))
 }
 
-fn run_race(plan: &ExecutionPlan, first: OpIndex, second: OpIndex, block: BufferId) -> CheckError {
-    CheckError::RunRace {
-        first: plan.site(first),
-        second: plan.site(second),
-        buffer: block_name(plan, block),
+fn race(plan: &ExecutionPlan, first: u32, second: u32, block: BufferId) -> CheckError {
+    let count = plan.ops.len() as u32;
+    let buffer = block_name(plan, block);
+    let is_between_runs = first / count != second / count;
+    let [first, second] = [first, second].map(|op| plan.site(OpIndex(op % count)));
+    match is_between_runs {
+        true => CheckError::RunRace { first, second, buffer },
+        false => CheckError::Race { first, second, buffer },
     }
 }
 
@@ -114,45 +146,54 @@ fn block_name(plan: &ExecutionPlan, block: BufferId) -> Box<str> {
     }
 }
 
-/// For every op of two runs those that surely come before it, one bit each.
-struct Reached {
-    words: usize,
-    bits: Vec<u64>,
+/// Paths along deps through two runs, searched from the later op back to the earlier one.
+struct Paths<'a> {
+    deps: &'a OpDeps,
+    /// By op: its place in an order that every dep agrees with.
+    ranks: Vec<u32>,
+    /// By op of two runs: the last search that came by.
+    seen: Vec<u32>,
+    searches: u32,
+    open: Vec<u32>,
 }
 
-impl Reached {
-    fn of(happens: &Happens, deps: &OpDeps) -> Self {
-        let count = deps.len();
-        let words = (2 * count).div_ceil(64);
-        let mut reached = Self { words, bits: vec![0; words * 2 * count] };
-        for run in 0..2 {
-            for op in &happens.sequence {
-                let own = run * count + op.index();
-                if run == 1 {
-                    reached.add(op.index(), own);
+impl<'a> Paths<'a> {
+    fn new(happens: &Happens, deps: &'a OpDeps) -> Self {
+        let mut ranks = vec![0; deps.len()];
+        for (rank, op) in happens.sequence.iter().enumerate() {
+            ranks[op.index()] = rank as u32;
+        }
+        let seen = vec![0; 2 * deps.len()];
+        Self { deps, ranks, seen, searches: 0, open: Vec::new() }
+    }
+
+    /// Returns `true` if there is a path from `first` to `second`.
+    fn lead(&mut self, first: u32, second: u32) -> bool {
+        let count = self.deps.len() as u32;
+        let rank = |ranks: &[u32], op: u32| (op / count, ranks[(op % count) as usize]);
+        let from = rank(&self.ranks, first);
+        self.searches += 1;
+        self.open.clear();
+        self.open.push(second);
+        while let Some(op) = self.open.pop() {
+            let (run, index) = (op / count, op % count);
+            let deps = self.deps.of(OpIndex(index)).iter();
+            let deps = deps.filter(|dep| run == 1 || !dep.is_of_last_run).map(|dep| {
+                let run = run - u32::from(dep.is_of_last_run);
+                run * count + dep.op.0
+            });
+            // After itself in the run before.
+            for pred in deps.chain((run == 1).then_some(index)) {
+                if pred == first {
+                    return true;
                 }
-                for dep in deps.of(*op) {
-                    match (run, dep.is_of_last_run) {
-                        (0, true) => {}
-                        (_, true) => reached.add(dep.op.index(), own),
-                        (_, false) => reached.add(run * count + dep.op.index(), own),
-                    }
+                let seen = &mut self.seen[pred as usize];
+                if *seen != self.searches && rank(&self.ranks, pred) > from {
+                    *seen = self.searches;
+                    self.open.push(pred);
                 }
             }
         }
-        reached
-    }
-
-    /// `first` and all before it come before `second`.
-    fn add(&mut self, first: usize, second: usize) {
-        let (from, to) = (first * self.words, second * self.words);
-        for word in 0..self.words {
-            self.bits[to + word] |= self.bits[from + word];
-        }
-        self.bits[to + first / 64] |= 1 << (first % 64);
-    }
-
-    fn get(&self, first: usize, second: usize) -> bool {
-        self.bits[second * self.words + first / 64] >> (first % 64) & 1 == 1
+        false
     }
 }

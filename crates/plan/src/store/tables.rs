@@ -246,12 +246,8 @@ fn write_graph(graph: &GraphData, w: &mut Writer) {
 }
 
 fn read_graph(r: &mut Reader<'_>) -> Result<GraphData, StoreError> {
-    let mut names = Names::default();
-    for at in 0..r.number("names")? {
-        if u64::from(names.intern(r.string("name")?).0) != at {
-            return Err(r.invalid("name"));
-        }
-    }
+    let names = r.list("name", |r| Ok(r.string("name")?.into()))?;
+    let names = Names::of_file(names).ok_or_else(|| r.invalid("name"))?;
     let buffers = r.list("buffer", |r| {
         Ok(BufferRecord {
             name: NameId(r.narrow("buffer's name")?),

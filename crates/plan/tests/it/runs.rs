@@ -1,8 +1,11 @@
 //! Successive runs that overlap, and ops out of their lanes' order.
 
+use std::collections::HashSet;
+
 use syncline_deps::{Arg, View};
 use syncline_plan::{
-    BufferSpec, CheckError, CompileOptions, ExecutionPlan, LaneIndex, Machine, TaskGraph, TaskSpec,
+    BufferSpec, CheckError, CompileOptions, ExecutionPlan, LaneIndex, Machine, OpDep, OpDeps,
+    OpIndex, TaskGraph, TaskSpec,
 };
 use syncline_testing::for_seeds;
 
@@ -40,6 +43,63 @@ fn the_deps_of_a_chain_cannot_do_without_one_another() {
     for at in 0..deps.all().len() {
         plan.check_deps(&deps.without(at)).unwrap_err();
     }
+}
+
+/// The checker agrees with a plain search: a dep may go exactly if others imply it.
+#[test]
+fn a_dep_may_go_only_if_others_imply_it() {
+    for_seeds("a_dep_may_go_only_if_others_imply_it", 150, |rng| {
+        let (_, _, plan) = any_plan(rng, 20);
+        let deps = plan.op_deps();
+        let pairs = (0..deps.len() as u32).flat_map(|op| {
+            let deps = deps.of(OpIndex(op)).to_vec();
+            deps.into_iter().map(move |dep| (op, dep))
+        });
+        for (at, (op, dep)) in pairs.enumerate() {
+            let less = deps.without(at);
+            assert_eq!(
+                plan.check_deps(&less).is_ok(),
+                is_implied(&less, op, dep),
+                "{dep:?} of {op}"
+            );
+        }
+    });
+}
+
+/// Whether `op` comes after `dep`: a search through two runs.
+fn is_implied(deps: &OpDeps, op: u32, dep: OpDep) -> bool {
+    let goal = (u32::from(!dep.is_of_last_run), dep.op.0);
+    let (mut open, mut seen) = (vec![(1, op)], HashSet::new());
+    while let Some((run, op)) = open.pop() {
+        if !seen.insert((run, op)) {
+            continue;
+        }
+        if (run, op) == goal {
+            return true;
+        }
+        for dep in deps.of(OpIndex(op)) {
+            match (run, dep.is_of_last_run) {
+                (0, true) => {}
+                (_, is_of_last_run) => open.push((run - u32::from(is_of_last_run), dep.op.0)),
+            }
+        }
+        if run == 1 {
+            open.push((0, op));
+        }
+    }
+    false
+}
+
+/// The cost grows with the ops and what they share, not with the pairs of ops.
+#[test]
+fn plans_of_very_many_ops_are_verified() {
+    let plan =
+        ExecutionPlan::compile(&stencil(500, 100), &Machine::cpu(4), &CompileOptions::default());
+    let plan = plan.unwrap();
+    plan.verify().unwrap();
+    let deps = plan.op_deps();
+    plan.check_deps(&deps).unwrap();
+    plan.check_runs(&plan.run_waits(&deps)).unwrap();
 }
 
 /// Every column is its own: no lane has to see anything of another's last run.
