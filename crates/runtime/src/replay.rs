@@ -34,7 +34,7 @@ mod threads;
 pub use balance::Steal;
 pub use bind::Bindings;
 pub use body::{TaskArgs, TaskBody};
-pub use bound::{BoundPlan, Canceller, RunTicket};
+pub use bound::{BoundPlan, RunTicket};
 pub use error::{BindError, LoadError, RunError};
 pub use load::{LoadOptions, LoadedPlan};
 pub use run::OpTime;

@@ -58,7 +58,11 @@ impl LoadedPlan {
     }
 
     fn set_board(&mut self) -> Result<(), LoadError> {
-        let board = Board::new(&self.plan, &self.plan.op_deps(), self.last_run);
+        let deps = self.plan.op_deps();
+        if self.verify {
+            self.plan.check_deps(&deps)?;
+        }
+        let board = Board::new(&self.plan, &deps, self.last_run);
         for lane in 0..self.plan.lanes().len() {
             if lane != self.own_lane && board.is_useful(lane) {
                 self.threads.ensure(lane, When::Always, self.last_run + 1)?;
@@ -69,13 +73,17 @@ impl LoadedPlan {
     }
 
     /// Makes lanes wait for what they must see of the run before, when no run is under way.
-    pub(super) fn route_between_runs(&mut self) {
+    pub(super) fn route_between_runs(&mut self) -> Result<(), LoadError> {
         let waits = self.plan.run_waits(&self.plan.op_deps());
+        if self.verify {
+            self.plan.check_runs(&waits)?;
+        }
         for (lane, route) in
             self.shared.lanes.iter().zip(routes(&self.plan, Some(&waits), &HashSet::new()))
         {
             // SAFETY: `&mut self`, and the caller has waited for all runs.
             unsafe { lane.set_route(route) };
         }
+        Ok(())
     }
 }

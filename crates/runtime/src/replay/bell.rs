@@ -1,7 +1,9 @@
 //! Bells: sleeping until something that is looked at may have changed. `README.md` beside this file has the argument.
 
 use std::thread::available_parallelism;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use syncline_device::Deadline;
 
 use super::barrier;
 use super::sync::{AtomicU32, Ordering, WaitWord, spin_loop, thread};
@@ -65,34 +67,50 @@ impl Bell {
 
     /// Waits until `look` finds what it looks for.
     #[cold]
-    pub fn wait(&self, patience: Patience, mut look: impl FnMut() -> bool) {
+    pub fn wait(&self, patience: Patience, look: impl FnMut() -> bool) {
+        self.wait_until(patience, Deadline::NEVER, look);
+    }
+
+    /// Waits until `look` finds what it looks for, or the deadline passes. Returns `false` in the
+    /// latter case.
+    pub fn wait_until(
+        &self,
+        patience: Patience,
+        deadline: Deadline,
+        mut look: impl FnMut() -> bool,
+    ) -> bool {
         for spin in 0..patience.spins {
             // A pause takes as long as a cache line's way between cores: at first it would only make the waiter late.
             if spin >= Self::EAGER_SPINS {
                 spin_loop();
             }
             if look() {
-                return;
+                return true;
             }
         }
         for _ in 0..patience.yields {
             thread::yield_now();
             if look() {
-                return;
+                return true;
             }
         }
         loop {
+            if deadline.has_passed() {
+                return false;
+            }
+            let left = deadline.instant().map(|at| at.saturating_duration_since(Instant::now()));
+            let nap = left.map_or(Self::NAP, |left| left.min(Self::NAP));
             // S1 to S5 of the protocol.
             self.sleepers.fetch_add(1, Ordering::SeqCst);
             let ticket = self.word.load();
             barrier::heavy();
             let found = look();
             if !found {
-                self.word.sleep(ticket, Self::NAP);
+                self.word.sleep(ticket, nap);
             }
             self.sleepers.fetch_sub(1, Ordering::SeqCst);
             if found || look() {
-                return;
+                return true;
             }
         }
     }

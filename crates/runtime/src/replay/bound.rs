@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use syncline_device::Deadline;
+use syncline_device::{CancelToken, Deadline, Wake};
 use syncline_plan::{CostModel, LaneIndex, OpKind};
 
 use super::bind::Claims;
@@ -16,15 +16,27 @@ use super::stop::Why;
 use super::sync::Ordering;
 use super::threads::When;
 
-/// Stops the runs of a loaded plan from any thread.
-///
-/// Bodies that have begun come to their ends, others do not begin. Between runs it does nothing.
-#[derive(Clone, Debug)]
-pub struct Canceller(pub(super) Arc<Shared>);
+/// The token that stops the runs of a loaded plan.
+#[derive(Debug)]
+pub(super) struct Cancel {
+    token: CancelToken,
+    /// What the token wakes, for as long as this lives.
+    _stopper: Arc<Stopper>,
+}
 
-impl Canceller {
-    /// Stops the runs that are under way, if there are any.
-    pub fn cancel(&self) {
+impl Cancel {
+    pub(super) fn new(token: &CancelToken, shared: &Arc<Shared>) -> Self {
+        let stopper = Arc::new(Stopper(Arc::clone(shared)));
+        token.watch(&stopper);
+        Self { token: token.clone(), _stopper: stopper }
+    }
+}
+
+#[derive(Debug)]
+struct Stopper(Arc<Shared>);
+
+impl Wake for Stopper {
+    fn wake(&self) {
         // There is no run number zero: all that are under way come after it.
         self.0.stop.lower(0, Why::Cancelled);
     }
@@ -49,7 +61,13 @@ impl BoundPlan<'_> {
         self.run_until(Deadline::NEVER)
     }
 
-    /// As [`BoundPlan::run`]; no body begins after `deadline`.
+    /// As [`BoundPlan::run`]; no body begins after `deadline`, and runs that were started are waited for
+    /// no longer.
+    ///
+    /// Returns once the bodies that are running have ended. The error [`RunError::DeadlinePassed`] means
+    /// that some body did not begin; a run whose last body began in time is complete.
+    ///
+    /// On lanes of devices a batch of ops counts as one body, and each costs a call of the host.
     pub fn run_until(&mut self, deadline: Deadline) -> Result<(), RunError> {
         self.plan.run_bound(deadline, false)
     }
@@ -105,9 +123,15 @@ impl BoundPlan<'_> {
         self.start_until(Deadline::NEVER)
     }
 
-    /// As [`BoundPlan::start`]; no body of this run begins after `deadline`.
+    /// As [`BoundPlan::start`]; no body of this run begins after `deadline`. If the deadline passes while
+    /// earlier runs leave no room, the run does not begin, and its ticket says so.
     pub fn start_until(&mut self, deadline: Deadline) -> Result<RunTicket, LoadError> {
         self.plan.start_bound(deadline)
+    }
+
+    /// As [`LoadedPlan::set_cancel`].
+    pub fn set_cancel(&mut self, token: &CancelToken) {
+        self.plan.set_cancel(token);
     }
 
     /// Adds what the last timed run took to `costs`, for the next plan to be better.
@@ -127,19 +151,26 @@ impl Drop for BoundPlan<'_> {
 #[derive(Debug)]
 pub struct RunTicket {
     shared: Arc<Shared>,
-    number: u64,
+    /// `None` if its deadline passed before the run could begin.
+    number: Option<u64>,
 }
 
 impl RunTicket {
+    fn new(shared: &Arc<Shared>, number: Option<u64>) -> Self {
+        shared.stop.tickets.fetch_add(1, Ordering::AcqRel);
+        Self { shared: Arc::clone(shared), number }
+    }
+
     /// Waits for the end of the run.
     pub fn wait(self) -> Result<(), RunError> {
-        self.shared.wait_for_end(self.number);
-        self.shared.outcome(self.number)
+        let number = self.number.ok_or(RunError::DeadlinePassed)?;
+        self.shared.wait_for_end(number);
+        self.shared.outcome(number)
     }
 
     /// Whether the run has ended.
     pub fn has_ended(&self) -> bool {
-        self.shared.has_ended(self.number)
+        self.number.is_none_or(|number| self.shared.has_ended(number))
     }
 }
 
@@ -151,11 +182,21 @@ impl Drop for RunTicket {
 
 impl LoadedPlan {
     fn run_bound(&mut self, deadline: Deadline, is_timed: bool) -> Result<(), RunError> {
-        self.wait_for_all();
+        if !self.wait_for_all_until(deadline) {
+            return Err(RunError::DeadlinePassed);
+        }
         let number = self.begin(deadline, is_timed);
+        let asks = !is_timed && (deadline != Deadline::NEVER || self.cancel.is_some());
         let shared = &*self.shared;
         // SAFETY: `&mut self`, and all runs before have ended; buffers are bound, and stay claimed until this returns.
-        let devices = unsafe { DeviceRun::begin(shared, self.device_lanes.as_ref(), number) };
+        let devices = unsafe {
+            DeviceRun::begin(
+                shared,
+                self.device_lanes.as_ref(),
+                number,
+                asks.then_some(&self.shared),
+            )
+        };
         if !self.threads.is_empty() {
             shared.apart.note(self.own_lane);
             shared.started.publish(number);
@@ -172,21 +213,27 @@ impl LoadedPlan {
 
     fn start_bound(&mut self, deadline: Deadline) -> Result<RunTicket, LoadError> {
         if self.device_lanes.is_some() {
-            self.shared.stop.tickets.fetch_add(1, Ordering::AcqRel);
+            let ticket = RunTicket::new(&self.shared, Some(self.last_run + 1));
             // What it came to is kept for the ticket.
             let _ = self.run_bound(deadline, false);
-            return Ok(RunTicket { shared: Arc::clone(&self.shared), number: self.last_run });
+            return Ok(ticket);
+        }
+        // Before the first run that overlaps all must have ended; later there must be a slot.
+        let before =
+            if self.overlaps { self.last_run.saturating_sub(RUNS_MAX - 1) } else { self.last_run };
+        if before > self.last_ended && !self.shared.wait_for_end_until(before, deadline) {
+            return Ok(RunTicket::new(&self.shared, None));
         }
         self.allow_overlap()?;
         let number = self.begin(deadline, false);
-        self.shared.stop.tickets.fetch_add(1, Ordering::AcqRel);
+        let ticket = RunTicket::new(&self.shared, Some(number));
         self.shared.started.publish(number);
         self.shared.own_started.publish(number);
         if let Some(board) = self.shared.board() {
             // For lanes that wait in the run before.
             board.wake();
         }
-        Ok(RunTicket { shared: Arc::clone(&self.shared), number })
+        Ok(ticket)
     }
 
     /// Everything that comes before a run; returns its number.
@@ -202,6 +249,10 @@ impl LoadedPlan {
             self.clear_stop();
         }
         let shared = &*self.shared;
+        // After that: a cancel before it was seen here, and one after it stops the run itself.
+        if self.cancel.as_ref().is_some_and(|cancel| cancel.token.is_cancelled()) {
+            shared.stop.lower(number, Why::Cancelled);
+        }
         // Reading the clock costs as much as several bodies.
         let began = if is_timed { Instant::now() } else { self.loaded_at };
         // SAFETY: `&mut self`, the run has not begun, and the one whose place it takes has ended.
@@ -226,10 +277,19 @@ impl LoadedPlan {
     /// Waits for the end of every run that was started.
     #[inline]
     pub(super) fn wait_for_all(&mut self) {
+        self.wait_for_all_until(Deadline::NEVER);
+    }
+
+    /// As [`LoadedPlan::wait_for_all`], until the deadline at most. Returns `false` if it passed first.
+    #[inline]
+    pub(super) fn wait_for_all_until(&mut self, deadline: Deadline) -> bool {
         if self.last_ended < self.last_run {
-            self.shared.wait_for_end(self.last_run);
+            if !self.shared.wait_for_end_until(self.last_run, deadline) {
+                return false;
+            }
             self.last_ended = self.last_run;
         }
+        true
     }
 
     /// Makes the next runs begin before the ones before have ended, if they do not yet.
@@ -240,7 +300,7 @@ impl LoadedPlan {
         }
         self.wait_for_all();
         if self.shared.board().is_none() {
-            self.route_between_runs();
+            self.route_between_runs()?;
         }
         self.threads.ensure(self.own_lane, When::Away, next)?;
         self.overlaps = true;

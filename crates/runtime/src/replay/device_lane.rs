@@ -22,6 +22,7 @@ use super::bridge::{Bridge, Side};
 use super::error::LoadError;
 use super::label;
 use super::load::LoadOptions;
+use super::shared::Shared;
 
 /// The lanes of a loaded plan that are not threads of the host.
 #[derive(Debug)]
@@ -63,6 +64,21 @@ pub struct DeviceSegment {
 struct Place {
     buffer: Buffer,
     offset: u64,
+}
+
+/// A command that fails where run `number` must stop, and with it what comes after it on the lane.
+fn ask(shared: &Arc<Shared>, number: u64) -> Command {
+    let shared = Arc::clone(shared);
+    Command::host("deadline and cancel", move || {
+        // SAFETY: the run does not end before its batches have.
+        let mode = unsafe { shared.mode(number) };
+        match mode.must_stop(&shared.stop) {
+            true => {
+                Err(DeviceError::Cancelled { reason: "the run of the plan was stopped".into() })
+            }
+            false => Ok(()),
+        }
+    })
 }
 
 /// Whether the lanes of `device` are threads of the plan, as opposed to lanes of the device.
@@ -202,7 +218,7 @@ impl DeviceLanes {
         }
     }
 
-    /// Submits everything, as run `number`.
+    /// Submits everything, as run `number`. With `asks`, a batch begins only if the run was not stopped.
     ///
     /// # Errors
     /// The first batch that was refused, by the op that it begins with; what was submitted before takes its course.
@@ -214,6 +230,7 @@ impl DeviceLanes {
         &self,
         bridge: &Bridge,
         number: u64,
+        asks: Option<&Arc<Shared>>,
     ) -> Result<(), (OpIndex, DeviceError)> {
         let _guard = SubmissionGuard::lock(self.lanes.iter().map(|lane| &*lane.lane));
         for &(lane, segment) in &self.order {
@@ -225,10 +242,11 @@ impl DeviceLanes {
                 point.expect("batches are submitted in an order in which they can run")
             };
             let recording = segment.recording.as_ref().expect("recorded when buffers were bound");
-            let batch = Batch::new()
-                .waits(segment.waits.iter().map(point))
-                .command(Command::recording(recording))
-                .task(segment.task.clone());
+            let mut batch = Batch::new().waits(segment.waits.iter().map(point));
+            if let Some(shared) = asks {
+                batch = batch.command(ask(shared, number));
+            }
+            let batch = batch.command(Command::recording(recording)).task(segment.task.clone());
             // SAFETY: arenas are known to this plan only, bound memory is claimed; the plan is proven: whatever
             // conflicts is ordered by its lanes and its waits, and the points of these are what is waited for.
             let submitted = unsafe { lane.lane.submit_claimed(batch) };

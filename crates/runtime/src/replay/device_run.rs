@@ -1,6 +1,7 @@
 //! The part of a run that happens on lanes of devices: how it begins, ends, and fails.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -12,7 +13,7 @@ use super::error::RunError;
 use super::label;
 use super::run::OpTime;
 use super::shared::{RunMode, Shared};
-use super::stop::{Stop, Why};
+use super::stop::Stop;
 
 /// A run under way on the devices of a plan.
 pub struct DeviceRun<'a> {
@@ -24,7 +25,8 @@ pub struct DeviceRun<'a> {
 }
 
 impl<'a> DeviceRun<'a> {
-    /// Submits all batches; `None` if the plan has no lane on a device.
+    /// Submits all batches; `None` if the plan has no lane on a device. With `asks`, each batch asks
+    /// first whether the run was stopped.
     ///
     /// # Safety
     /// By the one owner of the loaded plan, with no run under way and memory claimed until [`DeviceRun::end`] returns.
@@ -32,6 +34,7 @@ impl<'a> DeviceRun<'a> {
         shared: &'a Shared,
         lanes: Option<&'a DeviceLanes>,
         number: u64,
+        asks: Option<&Arc<Shared>>,
     ) -> Option<Self> {
         let lanes = lanes?;
         // SAFETY: the run is being begun, by its owner.
@@ -39,15 +42,14 @@ impl<'a> DeviceRun<'a> {
         lanes.recover();
         // SAFETY: the caller's promise: no lane runs.
         unsafe { shared.bridge.begin(mode.number) };
-        if mode.deadline.has_passed() {
-            shared.stop.lower(number, Why::Deadline);
+        if mode.must_stop(&shared.stop) {
             shared.skip(number);
         } else {
             if mode.is_timed {
                 note_commands(lanes, true);
             }
             // SAFETY: as above.
-            if let Err((op, error)) = unsafe { lanes.submit(&shared.bridge, number) } {
+            if let Err((op, error)) = unsafe { lanes.submit(&shared.bridge, number, asks) } {
                 fail(shared, number, named(&shared.names.0, op, &error));
             }
         }
@@ -67,9 +69,6 @@ impl<'a> DeviceRun<'a> {
         // SAFETY: the caller's promise.
         let last = unsafe { lanes.last_points(&shared.bridge) };
         for point in &last {
-            if let Err(DeviceError::DeadlinePassed { .. }) = point.wait(mode.deadline) {
-                shared.stop.lower(mode.number, Why::Deadline);
-            }
             // A device cannot be stopped in the middle of a batch: its memory is in use until the lane says otherwise.
             let _ = point.wait(Deadline::NEVER);
         }

@@ -1,5 +1,7 @@
 //! Progress of one lane, and waiting for it.
 
+use syncline_device::Deadline;
+
 use super::bell::{Bell, Patience};
 use super::sync::{AtomicU64, Ordering};
 
@@ -55,6 +57,11 @@ impl Progress {
         if self.get() < value {
             self.bell.wait(patience, || self.get() >= value);
         }
+    }
+
+    /// As [`Progress::wait`], until the deadline at most. Returns `false` if it passed first.
+    pub fn wait_until(&self, value: u64, patience: Patience, deadline: Deadline) -> bool {
+        self.get() >= value || self.bell.wait_until(patience, deadline, || self.get() >= value)
     }
 }
 

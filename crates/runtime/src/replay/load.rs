@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use syncline_deps::{Access, Dtype, View};
-use syncline_device::{Backend, Buffer, Deadline, Device, DeviceError, DeviceSpec, RawArg};
+use syncline_device::{
+    Backend, Buffer, CancelToken, Deadline, Device, DeviceError, DeviceSpec, RawArg,
+};
 use syncline_plan::{
     CopyIndex, DeviceIndex, ExecutionPlan, LaneIndex, LaneKind, MemoryIndex, MemoryPlace, Op,
     OpKind, TaskInfo,
@@ -17,7 +19,7 @@ use super::barrier;
 use super::bell::Patience;
 use super::bind::{Bindings, Claims};
 use super::body::{Call, TaskBody, copy_call};
-use super::bound::{BoundPlan, Canceller};
+use super::bound::{BoundPlan, Cancel};
 use super::bridge::Bridge;
 use super::device_lane::{DeviceLanes, ends, runs_on_threads};
 use super::error::{BindError, LoadError, RunError};
@@ -27,7 +29,7 @@ use super::stop::Names;
 use super::threads::{Threads, When};
 
 /// How a plan is loaded.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LoadOptions {
     /// How long waiting lanes look before they sleep; chosen by lanes and cores if `None`.
@@ -40,9 +42,34 @@ pub struct LoadOptions {
     /// Whether every op on a lane of a device is a batch of its own: timed runs then measure each, and all runs are
     /// slower.
     pub is_split: bool,
+    /// Whether the plan is checked, as well as the deps by which lanes steal and the waits by which runs
+    /// overlap, before anything goes by them. On in builds with debug assertions.
+    ///
+    /// Without it, plans that were compiled in this process are taken to be right; plans from files
+    /// were checked when they were read, and plans with manual scopes are always checked.
+    pub verify: bool,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self {
+            spins: None,
+            steal: Steal::default(),
+            on_device_lanes: Vec::new(),
+            is_split: false,
+            verify: cfg!(debug_assertions),
+        }
+    }
 }
 
 impl LoadOptions {
+    /// The same, with the plan checked before it is loaded, or not.
+    #[must_use]
+    pub fn with_verify(mut self, verify: bool) -> Self {
+        self.verify = verify;
+        self
+    }
+
     /// The same, with idle lanes taking ops of busy ones or not.
     #[must_use]
     pub fn with_steal(mut self, steal: Steal) -> Self {
@@ -121,6 +148,9 @@ pub struct LoadedPlan {
     pub(super) last_ended: u64,
     /// Whether runs may begin before the ones before have ended.
     pub(super) overlaps: bool,
+    pub(super) cancel: Option<Cancel>,
+    /// Whether waits and deps are checked before lanes go by them.
+    pub(super) verify: bool,
     devices: Vec<DeviceSpec>,
     /// By buffer: whether any task writes it.
     written: Vec<bool>,
@@ -160,7 +190,10 @@ impl LoadedPlan {
         mut bodies: impl FnMut(TaskInfo<'_>, DeviceSpec) -> Option<TaskBody>,
         options: LoadOptions,
     ) -> Result<Self, LoadError> {
-        plan.prove()?;
+        match options.verify {
+            true => plan.verify()?,
+            false => plan.prove()?,
+        }
         let given = find_devices(&plan, devices)?;
         let specs: Vec<DeviceSpec> = given.iter().map(|device| device.info().spec).collect();
         let (arenas, bases) = allocate(&plan, &given)?;
@@ -216,6 +249,8 @@ impl LoadedPlan {
             last_run: 0,
             last_ended: 0,
             overlaps: false,
+            cancel: None,
+            verify: options.verify,
             devices: specs,
             written,
             bases,
@@ -285,8 +320,12 @@ impl LoadedPlan {
         self.bind(bindings)?.run()
     }
 
-    /// As [`LoadedPlan::run`]; no body begins after `deadline`, and buffers in use are waited for no longer.
+    /// As [`LoadedPlan::run`]; no body begins after `deadline`, and buffers in use are waited for no longer. See
+    /// [`BoundPlan::run_until`].
     pub fn run_until(&mut self, bindings: &Bindings, deadline: Deadline) -> Result<(), RunError> {
+        if !self.wait_for_all_until(deadline) {
+            return Err(RunError::DeadlinePassed);
+        }
         match self.bind_until(bindings, deadline) {
             Ok(mut bound) => bound.run_until(deadline),
             Err(BindError::Device { source: DeviceError::BufferBusy { .. }, .. })
@@ -298,9 +337,38 @@ impl LoadedPlan {
         }
     }
 
-    /// A handle by which any thread can stop a run.
-    pub fn canceller(&self) -> Canceller {
-        Canceller(Arc::clone(&self.shared))
+    /// Has `token` stop runs: those under way when it is cancelled, and all that begin later, until
+    /// another token is set. Replaces the token before.
+    ///
+    /// Bodies that have begun come to their ends, others do not begin, and a run that left out any
+    /// returns [`RunError::Cancelled`]. On lanes of devices a batch of ops counts as one body, and each
+    /// costs a call of the host for as long as there is a token.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use syncline_deps::{Arg, View};
+    /// use syncline_device::{CancelToken, cpu::CpuDevice};
+    /// use syncline_plan::{BufferSpec, CompileOptions, ExecutionPlan, Machine, TaskGraph, TaskSpec};
+    /// use syncline_runtime::replay::{Bindings, LoadedPlan, RunError, TaskBody};
+    ///
+    /// let mut graph = TaskGraph::new();
+    /// let x = graph.add_buffer(BufferSpec::external("x", 4))?;
+    /// graph.submit(&TaskSpec::new("nothing", &[Arg::inout(x, View::bytes_at(0, 4)?)]))?;
+    /// let plan = ExecutionPlan::compile(&graph, &Machine::cpu(1), &CompileOptions::default())?;
+    /// let device = CpuDevice::open_default()?;
+    /// let body = |_, _| Some(TaskBody::new(|_| ()));
+    /// let mut loaded = LoadedPlan::load(Arc::new(plan), &[device.clone()], body)?;
+    /// let bindings = Bindings::new().bind("x", &device.buffer(4));
+    ///
+    /// let token = CancelToken::new();
+    /// loaded.set_cancel(&token);
+    /// loaded.run(&bindings)?;
+    /// token.cancel();
+    /// assert_eq!(loaded.run(&bindings), Err(RunError::Cancelled));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_cancel(&mut self, token: &CancelToken) {
+        self.cancel = Some(Cancel::new(token, &self.shared));
     }
 }
 

@@ -6,9 +6,6 @@ use syncline_plan::{ExecutionPlan, LaneIndex, OpIndex, RunWaits, Wait};
 
 use super::shared::{LaneWait, Route, Segment};
 
-/// Of how many steps a segment has at most: deadlines are looked at between segments.
-const SEGMENT_STEPS_MAX: usize = 64;
-
 /// The routes of all lanes; with `between`, for runs that begin before the ones before have ended.
 ///
 /// `announced` is what lanes of devices wait for.
@@ -44,19 +41,17 @@ fn route(
     let first = plan.lanes()[lane.index()].first;
     let mut waits: Vec<LaneWait> = Vec::new();
     let mut segments: Vec<Segment> = Vec::new();
-    let mut start = 0;
     for (at, op) in plan.lane_ops(lane).iter().enumerate() {
         let index = OpIndex(first.0 + at as u32);
         let own = plan.waits_of(op);
         let last = between.map_or(&[][..], |between| between.of(index));
         let ended = segments.last().is_none_or(|last| last.publishes);
-        if ended || !own.is_empty() || !last.is_empty() || at - start >= SEGMENT_STEPS_MAX {
+        if ended || !own.is_empty() || !last.is_empty() {
             let waits_start = waits.len() as u32;
             waits.extend(last.iter().map(|wait| lane_wait(plan, wait, 1)));
             waits.extend(own.iter().map(|wait| lane_wait(plan, wait, 0)));
             let waits_end = waits.len() as u32;
             segments.push(Segment { waits_start, waits_end, ..Segment::default() });
-            start = at;
         }
         let segment = segments.last_mut().expect("one was begun");
         segment.steps_end = at as u32 + 1;

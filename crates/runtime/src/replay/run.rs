@@ -68,7 +68,6 @@ fn execute<const TIMED: bool>(
 ) -> Outcome {
     let work = &shared.lanes[lane];
     let base = (mode.number - 1) * work.steps.len() as u64;
-    let limit = Stop::limit(mode.number);
     // SAFETY: during a run.
     let (route, args) = unsafe { (work.route(), work.args()) };
     let mut start = 0;
@@ -82,12 +81,9 @@ fn execute<const TIMED: bool>(
             let value = (mode.number * u64::from(wait.steps)).saturating_sub(wait.back);
             shared.progress[wait.lane as usize].wait(value, shared.patience);
         }
-        if mode.deadline.has_passed() {
-            shared.stop.lower(mode.number, Why::Deadline);
-        }
         let end = segment.steps_end as usize;
         for (place, step) in (start..end).zip(&work.steps[start..end]) {
-            if shared.stop.is_below(limit) {
+            if mode.must_stop(&shared.stop) {
                 shared.skip(mode.number);
                 return Ok(());
             }
@@ -133,6 +129,16 @@ fn wait_for_device(shared: &Shared, wait: &LaneWait, mode: RunMode) {
 }
 
 impl RunMode {
+    /// Returns `true` if no more bodies may begin in the run: it was stopped, or its deadline has
+    /// passed. Everything that begins a body asks this first.
+    #[inline(always)]
+    pub fn must_stop(&self, stop: &Stop) -> bool {
+        if self.deadline.has_passed() {
+            stop.lower(self.number, Why::Deadline);
+        }
+        stop.is_below(Stop::limit(self.number))
+    }
+
     pub fn elapsed_ns(&self) -> u64 {
         self.began.elapsed().as_nanos() as u64
     }

@@ -307,13 +307,17 @@ impl Shared {
     /// Waits until run `number` has ended on all lanes.
     #[inline]
     pub fn wait_for_end(&self, number: u64) {
+        self.wait_for_end_until(number, Deadline::NEVER);
+    }
+
+    /// As [`Shared::wait_for_end`], until the deadline at most. Returns `false` if it passed first.
+    #[inline]
+    pub fn wait_for_end_until(&self, number: u64, deadline: Deadline) -> bool {
         match self.board() {
-            Some(board) => board.wait_for_end(number, self.patience),
-            None => {
-                for (progress, lane) in self.progress.iter().zip(&self.lanes) {
-                    progress.wait(number * lane.steps.len() as u64, self.patience);
-                }
-            }
+            Some(board) => board.wait_for_end(number, self.patience, deadline),
+            None => self.progress.iter().zip(&self.lanes).all(|(progress, lane)| {
+                progress.wait_until(number * lane.steps.len() as u64, self.patience, deadline)
+            }),
         }
     }
 

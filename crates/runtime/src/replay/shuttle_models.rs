@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use syncline_deps::{Arg, BufferId, Dtype, View};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
-use syncline_device::{Buffer, Device};
+use syncline_device::{Buffer, CancelToken, Device};
 use syncline_plan::{BufferSpec, CompileOptions, ExecutionPlan, Machine, TaskGraph, TaskSpec};
 
 use super::sync::{AtomicU64, Ordering, thread};
@@ -212,10 +212,11 @@ fn shuttle_cancels_come_at_any_time() {
     for steal in [Steal::Off, Steal::On] {
         explore(move || {
             let mut loaded = load(&braid(2, 2), 2, steal, add);
-            let canceller = loaded.canceller();
+            let token = CancelToken::new();
+            loaded.set_cancel(&token);
             let buffer = filled(&WORDS[..2]);
             let bindings = Bindings::new().bind("words", &buffer);
-            let other = thread::spawn(move || canceller.cancel());
+            let other = thread::spawn(move || token.cancel());
             let mut bound = loaded.bind(&bindings).unwrap();
             let ticket = bound.start().unwrap();
             let run = bound.run();
@@ -225,6 +226,7 @@ fn shuttle_cancels_come_at_any_time() {
             };
             assert!(outcomes.iter().all(fine), "{outcomes:?}");
             other.join().unwrap();
+            bound.set_cancel(&CancelToken::new());
             bound.run().unwrap();
         });
     }

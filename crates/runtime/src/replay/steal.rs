@@ -10,13 +10,13 @@
 use std::ops::Range;
 
 use crossbeam_utils::CachePadded;
+use syncline_device::Deadline;
 use syncline_plan::{ExecutionPlan, OpDeps, OpIndex};
 
 use super::bell::{Bell, Patience};
 use super::lane::{CLOSING, Progress};
 use super::run::{call_alone, fail};
 use super::shared::{RUNS_MAX, Shared};
-use super::stop::{Stop, Why};
 use super::sync::{AtomicU64, Ordering};
 
 /// How many ops of a lane that nobody has claimed are looked at, from the first on.
@@ -126,10 +126,9 @@ impl Board {
         self.ended.get() >= run || self.words.is_empty()
     }
 
-    pub fn wait_for_end(&self, run: u64, patience: Patience) {
-        if !self.words.is_empty() {
-            self.ended.wait(run, patience);
-        }
+    /// Returns `false` if the deadline passed first.
+    pub fn wait_for_end(&self, run: u64, patience: Patience, deadline: Deadline) -> bool {
+        self.words.is_empty() || self.ended.wait_until(run, patience, deadline)
     }
 
     /// The last run that has ended.
@@ -240,10 +239,7 @@ impl Board {
     fn run(&self, shared: &Shared, lane: usize, Claim { op, run }: Claim) {
         // SAFETY: the run does not end before this op is done.
         let mode = unsafe { shared.mode(run) };
-        if mode.deadline.has_passed() {
-            shared.stop.lower(run, Why::Deadline);
-        }
-        if shared.stop.is_below(Stop::limit(run)) {
+        if mode.must_stop(&shared.stop) {
             shared.skip(run);
             return;
         }

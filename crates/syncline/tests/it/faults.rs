@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use syncline::deps::{Arg, Dtype, View};
-use syncline::device::{Buffer, Device, DeviceSpec, Kernel, KernelArgs, Scalar};
+use syncline::device::{Buffer, CancelToken, Device, DeviceSpec, Kernel, KernelArgs, Scalar};
 use syncline::kernels::Library;
 use syncline::plan::{
     BufferSpec, CompileOptions, ExecutionPlan, TaskGraph, TaskIndex, TaskInfo, TaskSpec,
@@ -157,14 +157,16 @@ fn a_cancel_reaches_batches_that_wait_on_devices() {
     });
     let buffer = numbers(&devices[0]);
     let bindings = Bindings::new().bind("x", &buffer);
-    let canceller = loaded.canceller();
+    let token = CancelToken::new();
+    loaded.set_cancel(&token);
     let thread = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(30));
-        canceller.cancel();
+        token.cancel();
     });
     assert_eq!(loaded.run(&bindings), Err(RunError::Cancelled));
     thread.join().unwrap();
     is_slow.store(false, Ordering::SeqCst);
+    loaded.set_cancel(&CancelToken::new());
     loaded.run(&bindings).unwrap();
 }
 

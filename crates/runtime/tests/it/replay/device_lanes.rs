@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use syncline_deps::{Arg, Dtype, View};
-use syncline_device::{Buffer, Deadline, DeviceSpec, Kernel, KernelArgs};
+use syncline_device::{Buffer, CancelToken, Deadline, DeviceSpec, Kernel, KernelArgs};
 use syncline_plan::{
     BufferSpec, CompileOptions, CostModel, DeviceIndex, DeviceModel, ExecutionPlan, Machine, Route,
     TaskGraph, TaskIndex, TaskInfo, TaskSpec,
@@ -190,17 +190,44 @@ fn a_cancel_stops_the_run_and_leaves_the_plan_usable() {
     let plan = compile(&ring(100), &machine());
     let is_slow = Arc::new(AtomicBool::new(true));
     let mut loaded = load(&plan, |_| slow(&is_slow));
-    let canceller = loaded.canceller();
+    let token = CancelToken::new();
+    loaded.set_cancel(&token);
     let thread = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(20));
-        canceller.cancel();
+        token.cancel();
     });
     let buffer = zeroed(8);
     let bindings = Bindings::new().bind("words", &buffer);
     assert_eq!(loaded.run(&bindings), Err(RunError::Cancelled));
     thread.join().unwrap();
     is_slow.store(false, Ordering::SeqCst);
+    loaded.set_cancel(&CancelToken::new());
     loaded.run(&bindings).unwrap();
+}
+
+/// What was queued on a device before the deadline does not begin after it either.
+#[test]
+fn no_batch_begins_after_the_deadline() {
+    let deadline = Deadline::after(Duration::from_millis(30));
+    let begun = Arc::new(AtomicU64::new(0));
+    let plan = compile(&words(1, 20), &Machine::cpu(1));
+    let options = LoadOptions::default().split().on_lanes_of(DeviceSpec::cpu(0));
+    let body = || {
+        let begun = Arc::clone(&begun);
+        let kernel = Kernel::cpu("word", move |_: &mut KernelArgs<'_>| {
+            begun.fetch_add(1, Ordering::SeqCst);
+            while !deadline.has_passed() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        TaskBody::kernel(&kernel, [])
+    };
+    let mut loaded = LoadedPlan::load_with(plan, devices(), |_, _| Some(body()), options).unwrap();
+    let bindings = Bindings::new().bind("words", &zeroed(8));
+    assert_eq!(loaded.run_until(&bindings, deadline), Err(RunError::DeadlinePassed));
+    assert!(begun.swap(0, Ordering::SeqCst) <= 1);
+    loaded.run(&bindings).unwrap();
+    assert_eq!(begun.load(Ordering::SeqCst), 20);
 }
 
 #[test]

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use syncline_device::Deadline;
+use syncline_device::{CancelToken, Deadline};
 use syncline_plan::{Machine, TaskIndex};
-use syncline_runtime::replay::{Bindings, RunError, TaskBody};
+use syncline_runtime::replay::{Bindings, LoadOptions, LoadedPlan, RunError, Steal, TaskBody};
 use syncline_testing::for_seeds;
 
-use super::{compile, increment, load, words, zeroed};
+use super::{compile, devices, increment, load, words, zeroed};
 
 #[test]
 fn a_failing_task_is_named_the_lanes_stop_and_the_next_run_works() {
@@ -88,16 +88,52 @@ fn a_cancel_stops_the_run_and_leaves_the_plan_usable() {
                 }
             })
         });
-        let canceller = loaded.canceller();
+        let token = CancelToken::new();
+        loaded.set_cancel(&token);
         let thread = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(20));
-            canceller.cancel();
+            token.cancel();
         });
         let bindings = Bindings::new().bind("words", &zeroed(24)).clone();
         assert_eq!(loaded.run(&bindings), Err(RunError::Cancelled));
         thread.join().unwrap();
         is_slow.store(false, Ordering::SeqCst);
+        // A token that was cancelled stays so, for runs that begin later too.
+        assert_eq!(loaded.run(&bindings), Err(RunError::Cancelled));
+        loaded.set_cancel(&CancelToken::new());
         loaded.run(&bindings).unwrap();
+    }
+}
+
+/// The tasks of one lane wait for nothing between them: none may begin after the deadline all the same.
+#[test]
+fn no_body_begins_after_the_deadline() {
+    for (steal, lanes) in [(Steal::Off, 1), (Steal::On, 2)] {
+        let deadline = Deadline::after(Duration::from_millis(30));
+        let late = Arc::new(AtomicU64::new(0));
+        let plan = compile(&words(1, 20), &Machine::cpu(lanes));
+        let body = |task: TaskIndex| {
+            let late = Arc::clone(&late);
+            TaskBody::new(move |_| match task.0 {
+                0 => {
+                    while !deadline.has_passed() {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                }
+                _ => {
+                    late.fetch_add(1, Ordering::SeqCst);
+                }
+            })
+        };
+        let options = LoadOptions::default().with_steal(steal);
+        let mut loaded =
+            LoadedPlan::load_with(plan, devices(), |task, _| Some(body(task.index())), options)
+                .unwrap();
+        let bindings = Bindings::new().bind("words", &zeroed(8));
+        assert_eq!(loaded.run_until(&bindings, deadline), Err(RunError::DeadlinePassed));
+        assert_eq!(late.load(Ordering::SeqCst), 0, "{steal:?}");
+        loaded.run(&bindings).unwrap();
+        assert_eq!(late.load(Ordering::SeqCst), 19, "{steal:?}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use syncline_device::Deadline;
+use syncline_device::{CancelToken, Deadline};
 use syncline_plan::{Machine, TaskIndex};
 use syncline_runtime::replay::{
     Bindings, BoundPlan, LoadOptions, LoadedPlan, RunError, Steal, TaskBody,
@@ -121,20 +121,24 @@ fn a_failed_run_takes_those_started_after_it_along_and_no_other() {
     }
 }
 
+/// Bodies of the second run that had begun before its failure was known may have run, in its second column
+/// too; all of the first run has.
 #[test]
 fn the_failure_of_a_later_run_does_not_touch_the_one_before() {
     for steal in STEALS {
-        let (runs, has_failed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let calls: Arc<[AtomicU64; 4]> = Arc::default();
+        let has_failed = Arc::new(AtomicBool::new(false));
         let mut loaded = columns(2, steal, |task| {
-            let (runs, has_failed) = (Arc::clone(&runs), Arc::clone(&has_failed));
+            let (calls, has_failed) = (Arc::clone(&calls), Arc::clone(&has_failed));
             TaskBody::new(move |args| {
-                match task.0 {
-                    0 if runs.fetch_add(1, Ordering::SeqCst) == 1 => {
+                let run = calls[task.index()].fetch_add(1, Ordering::SeqCst) + 1;
+                match (task.0, run) {
+                    (0, 2) => {
                         has_failed.store(true, Ordering::SeqCst);
                         return Err("in the second run".to_owned());
                     }
                     // The second column of the first run goes on only when the second run has failed.
-                    1 => wait_until(|| has_failed.load(Ordering::SeqCst))?,
+                    (1, 1) => wait_until(|| has_failed.load(Ordering::SeqCst))?,
                     _ => {}
                 }
                 args.open().slice_mut::<u64>(0).map_err(|error| error.to_string())?[0] += 1;
@@ -148,8 +152,12 @@ fn the_failure_of_a_later_run_does_not_touch_the_one_before() {
         assert!(matches!(second.wait(), Err(RunError::Failed { .. })), "{steal:?}");
         assert_eq!(first.wait(), Ok(()), "{steal:?}");
         drop(bound);
-        // Both tasks of the second column, in the first run only.
-        assert_eq!(buffer.read::<u64>(8, 1).unwrap(), [2], "{steal:?}");
+        let calls = calls.each_ref().map(|calls| calls.load(Ordering::SeqCst));
+        // The task that failed was called in both runs, the one behind it in the first one only.
+        assert_eq!((calls[0], calls[2]), (2, 1), "{steal:?}");
+        assert!((1..=2).contains(&calls[1]) && (1..=2).contains(&calls[3]), "{steal:?}: {calls:?}");
+        let words = buffer.read::<u64>(0, 2).unwrap();
+        assert_eq!(words, [2, calls[1] + calls[3]], "{steal:?}");
     }
 }
 
@@ -196,23 +204,58 @@ fn cancels_and_deadlines_stop_runs_that_overlap() {
                 }
             })
         });
-        let canceller = loaded.canceller();
+        let token = CancelToken::new();
+        loaded.set_cancel(&token);
         let buffer = zeroed(16);
         let bindings = Bindings::new().bind("words", &buffer);
         let mut bound = loaded.bind(&bindings).unwrap();
         let tickets: Vec<_> = (0..3).map(|_| bound.start().unwrap()).collect();
         std::thread::sleep(Duration::from_millis(10));
-        canceller.cancel();
+        token.cancel();
         for ticket in tickets {
             assert_eq!(ticket.wait(), Err(RunError::Cancelled), "{steal:?}");
         }
-        // Between runs, a cancel does nothing.
-        canceller.cancel();
+        // Another token takes the place of the one that was cancelled.
+        assert_eq!(bound.start().unwrap().wait(), Err(RunError::Cancelled), "{steal:?}");
+        bound.set_cancel(&CancelToken::new());
         let soon = Deadline::after(Duration::from_millis(10));
         let late = bound.start_until(soon).unwrap();
         assert_eq!(late.wait(), Err(RunError::DeadlinePassed), "{steal:?}");
         is_slow.store(false, Ordering::SeqCst);
         bound.start().unwrap().wait().unwrap();
+    }
+}
+
+/// Earlier runs that take longer than the deadline of the next one end neither it nor themselves.
+#[test]
+fn a_deadline_holds_while_earlier_runs_are_waited_for() {
+    for steal in STEALS {
+        let goes_on = Arc::new(AtomicBool::new(false));
+        let mut loaded = columns(1, steal, |_| {
+            let goes_on = Arc::clone(&goes_on);
+            TaskBody::new(move |args| {
+                wait_until(|| goes_on.load(Ordering::SeqCst))?;
+                args.open().slice_mut::<u64>(0).map_err(|error| error.to_string())?[0] += 1;
+                Ok::<(), String>(())
+            })
+        });
+        let buffer = zeroed(16);
+        let bindings = Bindings::new().bind("words", &buffer);
+        let mut bound = loaded.bind(&bindings).unwrap();
+        let started: Vec<_> = (0..BoundPlan::RUNS_MAX).map(|_| bound.start().unwrap()).collect();
+        let soon = || Deadline::after(Duration::from_millis(20));
+        assert_eq!(bound.run_until(soon()), Err(RunError::DeadlinePassed), "{steal:?}");
+        let late = bound.start_until(soon()).unwrap();
+        assert!(late.has_ended() && !started[0].has_ended());
+        assert_eq!(late.wait(), Err(RunError::DeadlinePassed), "{steal:?}");
+        goes_on.store(true, Ordering::SeqCst);
+        for ticket in started {
+            ticket.wait().unwrap();
+        }
+        bound.run().unwrap();
+        drop(bound);
+        let runs = BoundPlan::RUNS_MAX + 1;
+        assert_eq!(buffer.read::<u64>(0, 2).unwrap(), [runs; 2], "{steal:?}");
     }
 }
 
