@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use syncline_plan::ExecutionPlan;
+use syncline_plan::{ExecutionPlan, OpDeps, RunWaits};
 
 use super::error::LoadError;
 use super::load::LoadedPlan;
@@ -57,11 +57,24 @@ impl LoadedPlan {
         }
     }
 
-    fn set_board(&mut self) -> Result<(), LoadError> {
-        let deps = self.plan.op_deps();
+    /// What lanes that steal go by, checked if the options say so.
+    fn checked_deps(&self, deps: OpDeps) -> Result<OpDeps, LoadError> {
         if self.verify {
             self.plan.check_deps(&deps)?;
         }
+        Ok(deps)
+    }
+
+    /// What runs that overlap go by, checked if the options say so.
+    fn checked_waits(&self, waits: RunWaits) -> Result<RunWaits, LoadError> {
+        if self.verify {
+            self.plan.check_runs(&waits)?;
+        }
+        Ok(waits)
+    }
+
+    fn set_board(&mut self) -> Result<(), LoadError> {
+        let deps = self.checked_deps(self.plan.op_deps())?;
         let board = Board::new(&self.plan, &deps, self.last_run);
         for lane in 0..self.plan.lanes().len() {
             if lane != self.own_lane && board.is_useful(lane) {
@@ -74,10 +87,7 @@ impl LoadedPlan {
 
     /// Makes lanes wait for what they must see of the run before, when no run is under way.
     pub(super) fn route_between_runs(&mut self) -> Result<(), LoadError> {
-        let waits = self.plan.run_waits(&self.plan.op_deps());
-        if self.verify {
-            self.plan.check_runs(&waits)?;
-        }
+        let waits = self.checked_waits(self.plan.run_waits(&self.plan.op_deps()))?;
         for (lane, route) in
             self.shared.lanes.iter().zip(routes(&self.plan, Some(&waits), &HashSet::new()))
         {
@@ -85,5 +95,70 @@ impl LoadedPlan {
             unsafe { lane.set_route(route) };
         }
         Ok(())
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::Arc;
+
+    use syncline_deps::{Arg, View};
+    use syncline_device::cpu::CpuDevice;
+    use syncline_plan::{BufferSpec, CompileOptions, Machine, TaskGraph, TaskSpec};
+
+    use super::*;
+    use crate::replay::{LoadOptions, TaskBody};
+
+    /// A word that goes from one of two lanes to the other and back: every dep and wait is needed.
+    fn load(verify: bool) -> LoadedPlan {
+        let mut graph = TaskGraph::new();
+        let buffers = ["a", "b"].map(|name| graph.add_buffer(BufferSpec::external(name, 8)));
+        let [a, b] = buffers.map(Result::unwrap);
+        let all = View::bytes_at(0, 8).unwrap();
+        for (from, to) in [(a, b), (a, b), (b, a)] {
+            let args = [Arg::input(from, all), Arg::inout(to, all)];
+            graph.submit(&TaskSpec::new("k", &args)).unwrap();
+        }
+        let c = graph.add_buffer(BufferSpec::external("c", 8)).unwrap();
+        let args = [Arg::inout(c, all)];
+        graph.submit(&TaskSpec::new("first", &args)).unwrap();
+        let args = [Arg::input(c, all), Arg::inout(a, all)];
+        graph.submit(&TaskSpec::new("last", &args)).unwrap();
+        let plan = ExecutionPlan::compile(&graph, &Machine::cpu(2), &CompileOptions::default());
+        let options = LoadOptions::default().with_verify(verify);
+        let devices = [CpuDevice::open_default().unwrap()];
+        let body = |_: syncline_plan::TaskInfo<'_>, _| Some(TaskBody::new(|_| ()));
+        LoadedPlan::load_with(Arc::new(plan.unwrap()), &devices, body, options).unwrap()
+    }
+
+    #[test]
+    fn what_lanes_go_by_is_checked_where_options_say_so() {
+        for verify in [false, true] {
+            let loaded = load(verify);
+            let deps = loaded.plan.op_deps();
+            let waits = loaded.plan.run_waits(&deps);
+            assert!(!deps.all().is_empty() && !waits.all().is_empty());
+            loaded.checked_deps(deps.clone()).unwrap();
+            loaded.checked_waits(waits.clone()).unwrap();
+            let refused = loaded.checked_waits(waits.without(0)).err();
+            assert_eq!(refused.is_some(), verify, "{refused:?}");
+            let is_refused = |at: usize| loaded.checked_deps(deps.without(at)).is_err();
+            assert_eq!((0..deps.all().len()).any(is_refused), verify);
+        }
+    }
+
+    /// Whatever the options say: it was not made by the compiler, nor read from a file.
+    #[test]
+    fn a_plan_that_lacks_a_wait_is_refused() {
+        let plan = Arc::clone(load(false).plan());
+        assert!(!plan.waits().is_empty());
+        let devices = [CpuDevice::open_default().unwrap()];
+        for verify in [false, true] {
+            let body = |_: syncline_plan::TaskInfo<'_>, _| Some(TaskBody::new(|_| ()));
+            let options = LoadOptions::default().with_verify(verify);
+            let plan = Arc::new(plan.without_wait(0));
+            let error = LoadedPlan::load_with(plan, &devices, body, options).unwrap_err();
+            assert!(matches!(error, LoadError::Unsafe(_)), "{error}");
+        }
     }
 }
