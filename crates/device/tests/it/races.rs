@@ -317,3 +317,8 @@ fn a_map_that_a_thread_forgot_and_took_along_is_not_waited_for() {
     assert!(matches!(found, Err(DeviceError::WaitsInCircle { .. })), "{found:?}");
     assert!(matches!(buffer.write(0, &[1u8]), Err(DeviceError::WaitsInCircle { .. })));
 }
+
+// The thread that made them is known as their holder.
+syncline_testing::assert_not_impl!(syncline_device::Map<'static>, Send);
+syncline_testing::assert_not_impl!(syncline_device::MapMut<'static>, Send);
+syncline_testing::assert_not_impl!(syncline_device::Claim<'static>, Send);

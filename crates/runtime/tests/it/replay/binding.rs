@@ -1,10 +1,12 @@
 //! What may be bound to a plan, and what is refused.
 
 use syncline_deps::{Arg, View};
-use syncline_device::DeviceSpec;
+use syncline_device::{DeviceError, DeviceSpec};
 use syncline_plan::{BufferSpec, CostModel, Machine, TaskGraph, TaskSpec};
 use syncline_runtime::UnifiedExecutor;
-use syncline_runtime::replay::{BindError, Bindings, LoadError, LoadedPlan, RunError};
+use syncline_runtime::replay::{
+    BindError, Bindings, BoundPlan, LoadError, LoadedPlan, RunError, RunTicket,
+};
 
 use super::{compile, devices, increment, load, words, zeroed};
 
@@ -172,4 +174,28 @@ fn a_deadline_counts_while_buffers_are_bound() {
     assert!(error.to_string().contains("drop the map"), "{error}");
     drop(map);
     assert_eq!(buffer.read::<u64>(0, 2).unwrap(), [1; 2]);
+}
+
+// The thread that bound the buffers is known as their holder. On another thread, a bound plan would wait
+// for itself.
+syncline_testing::assert_not_impl!(BoundPlan<'static>, Send);
+
+const _: fn() = || {
+    fn is_send<T: Send>() {}
+    is_send::<LoadedPlan>();
+    is_send::<RunTicket>();
+};
+
+#[test]
+fn the_thread_that_bound_a_buffer_is_refused_instead_of_waiting_for_itself() {
+    let plan = compile(&words(1, 1), &Machine::cpu(1));
+    let mut loaded = load(&plan, |_| increment());
+    let buffer = zeroed(8);
+    let bindings = Bindings::new().bind("words", &buffer);
+    let mut bound = loaded.bind(&bindings).unwrap();
+    let error = buffer.read::<u64>(0, 1).unwrap_err();
+    assert!(matches!(error, DeviceError::MappedByCaller { .. }), "{error}");
+    bound.run().unwrap();
+    drop(bound);
+    assert_eq!(buffer.read::<u64>(0, 1).unwrap(), [1]);
 }
