@@ -201,6 +201,31 @@ fn counts_beyond_the_file_are_refused() {
 }
 
 #[test]
+fn every_cut_of_a_file_is_refused() {
+    let good = OneTask { bytes: 64, arena: 64, places: &[(0, &[(64, 1)])] }.tables();
+    (0..good.len()).for_each(|end| drop(read(&good[..end]).unwrap_err()));
+}
+
+/// Names that are the same, and very many that are not.
+#[test]
+fn names_are_told_apart_in_little_time() {
+    let file = |names: &mut dyn Iterator<Item = String>| {
+        let mut t = Tables::default();
+        t.number(1);
+        t.string("cpu");
+        t.numbers([1, 0, u64::MAX, 1000, 1, 0, 0, 1, 1]);
+        let names: Vec<String> = names.collect();
+        t.number(names.len() as u64);
+        names.iter().for_each(|name| t.string(name));
+        t.0
+    };
+    let twice = read(&file(&mut ["..", "a", ".."].map(str::to_owned).into_iter())).unwrap_err();
+    assert!(matches!(twice, StoreError::Invalid { what: "name", .. }), "{twice}");
+    let many = read(&file(&mut (0..200_000).map(|at| format!("{at}")))).unwrap_err();
+    assert!(matches!(many, StoreError::Truncated { .. }), "{many}");
+}
+
+#[test]
 fn machines_of_very_many_routes_are_refused_or_read_at_once() {
     let mut t = Tables::default();
     t.number(64);

@@ -4,6 +4,8 @@
 //! - `failure`: errors, panics, cancels and deadlines, and the run after them
 //! - `balance`: idle lanes that take ops of busy ones
 //! - `overlap`: successive runs that are under way at the same time
+//! - `many`: many tasks, plans and threads, and the end of everything in any order
+//! - `measured`: plans made from what earlier runs took
 //! - `binding`: what may be bound to a plan, and what is refused
 //! - `device_lanes`: the same and more for lanes of devices
 
@@ -11,6 +13,8 @@ mod balance;
 mod binding;
 mod device_lanes;
 mod failure;
+mod many;
+mod measured;
 mod overlap;
 mod random;
 mod serial;

@@ -80,9 +80,10 @@ fn attention_over_all_three_equals_the_serial_run() {
     }
 }
 
-/// Without a choice in the trace, the first repeat measures every kernel on every device, and the others go by that.
+/// Without a choice in the trace, the first repeat measures every kernel on every device, and the others go by that,
+/// which a test of replays decides: here the speeds are the machine's.
 #[test]
-fn placement_follows_what_was_measured() {
+fn what_is_placed_by_measurement_equals_the_serial_run() {
     if !has_drivers() {
         return;
     }
