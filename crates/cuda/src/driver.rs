@@ -12,7 +12,9 @@ use crate::api::{Event, Stream, check, refused, text};
 use crate::command::Op;
 use crate::prepare::Preparer;
 
-impl Driver for Preparer {
+// SAFETY: a stream runs its operations in order and after the events it was told to wait for; ops are made of what
+// they are asked for, and `ending` is called by the stream itself.
+unsafe impl Driver for Preparer {
     type Queue = Stream;
     type Event = Event;
     type Op = Op;

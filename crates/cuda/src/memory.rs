@@ -39,7 +39,8 @@ impl CudaAllocator {
     }
 }
 
-impl Allocator for CudaAllocator {
+// SAFETY: the pool returns pieces of at least the size, in memory of the device.
+unsafe impl Allocator for CudaAllocator {
     fn device(&self) -> DeviceSpec {
         self.pool.device()
     }
@@ -78,7 +79,8 @@ impl Drop for CudaMemory {
     }
 }
 
-impl Memory for CudaMemory {
+// SAFETY: a piece has one place and one size, and is nobody else's until it goes back.
+unsafe impl Memory for CudaMemory {
     fn bytes(&self) -> u64 {
         self.piece().bytes
     }

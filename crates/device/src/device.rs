@@ -7,7 +7,11 @@ use crate::{Allocator, Buffer, DeviceError, DeviceSpec, Lane, LaneKind, MemoryUs
 
 /// One device. Dropping the last handle closes its lanes: work that has not begun fails with
 /// [`DeviceError::Closed`].
-pub trait Device: Send + Sync + fmt::Debug {
+///
+/// # Safety
+/// Its lanes and its allocator belong to the device that [`Device::info`] names, which is always the same. There is at
+/// least one lane.
+pub unsafe trait Device: Send + Sync + fmt::Debug {
     /// What the device is and can do.
     fn info(&self) -> &DeviceInfo;
 

@@ -22,7 +22,13 @@ pub use queue::Ending;
 use crate::{Bridge, CommandTime, Copy, DeviceError, DeviceSpec, Dispatch, Fill};
 
 /// One device of a driver, as its lanes use it.
-pub trait Driver: Send + Sync + Sized + 'static {
+///
+/// # Safety
+/// Ops do what the copy, fill or dispatch that they were made of says and touch nothing else; a queue runs them in order
+/// and after the events in front of them; an event is reached, and [`Ending::end`] called, not before all of them have
+/// ended. [`Driver::device`] and [`Driver::context`] always return the same, and [`Driver::can_access`] is true only of
+/// devices whose memory its ops may touch.
+pub unsafe trait Driver: Send + Sync + Sized + 'static {
     /// A queue that runs its commands in order.
     type Queue: Send;
     /// A place in a queue that other queues can wait for. Clones are handles of the same place.

@@ -25,7 +25,12 @@ use crate::{Batch, Deadline, DeviceError, DeviceSpec, Point, Timeline, Work};
 /// A batch may wait for points that a batch submitted later will signal. Whoever submits several batches that wait
 /// for each other in this way does it under one [`SubmissionGuard`] over all lanes concerned: otherwise two such
 /// groups, queued in crossed order, wait for each other for ever.
-pub trait Lane: Send + Sync + fmt::Debug {
+///
+/// # Safety
+/// The order above is kept to the letter: memory is read, written and given back by it. [`Lane::info`] is always the
+/// same, and names the device whose memory the lane works on; [`Lane::can_access`] is true only of devices whose memory
+/// its commands may touch. [`Lane::launch`] refuses what [`Kernel::check`] refuses.
+pub unsafe trait Lane: Send + Sync + fmt::Debug {
     /// What the lane is.
     fn info(&self) -> &LaneInfo;
 

@@ -15,7 +15,9 @@ use crate::command::{Op, marker};
 use crate::prepare::Preparer;
 use crate::times::Noted;
 
-impl Driver for Preparer {
+// SAFETY: queues are in order and wait for the events they are given; ops are made of what they are asked for, and
+// `ending` is called by an event behind all of them.
+unsafe impl Driver for Preparer {
     type Queue = Queue;
     type Event = Event;
     type Op = Op;

@@ -64,7 +64,8 @@ impl OpenClAllocator {
     }
 }
 
-impl Allocator for OpenClAllocator {
+// SAFETY: the pool returns pieces of at least the size, in memory of the context.
+unsafe impl Allocator for OpenClAllocator {
     fn device(&self) -> DeviceSpec {
         self.inner.pool.device()
     }
@@ -118,7 +119,8 @@ impl fmt::Debug for OpenClMemory {
     }
 }
 
-impl Memory for OpenClMemory {
+// SAFETY: a piece has one place and one size, and is nobody else's until it goes back.
+unsafe impl Memory for OpenClMemory {
     fn bytes(&self) -> u64 {
         self.piece().bytes
     }

@@ -131,7 +131,8 @@ impl VulkanDevice {
     }
 }
 
-impl Device for VulkanDevice {
+// SAFETY: lanes and allocator are of the same `Gpu`; it has at least one lane from the start.
+unsafe impl Device for VulkanDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }

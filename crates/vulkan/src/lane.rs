@@ -138,7 +138,8 @@ fn timeline(
     Ok((Arc::new(owner), semaphore))
 }
 
-impl Lane for VulkanLane {
+// SAFETY: steps are submitted in order, each after its waits and the one before; `can_access` looks at the device.
+unsafe impl Lane for VulkanLane {
     fn info(&self) -> &LaneInfo {
         &self.0.info
     }

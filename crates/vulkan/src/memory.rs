@@ -97,7 +97,8 @@ impl VulkanAllocator {
     }
 }
 
-impl Allocator for VulkanAllocator {
+// SAFETY: the pool returns pieces of at least the size, in memory of the device.
+unsafe impl Allocator for VulkanAllocator {
     fn device(&self) -> DeviceSpec {
         self.0.gpu.spec
     }
@@ -138,7 +139,8 @@ impl Drop for VulkanMemory {
     }
 }
 
-impl Memory for VulkanMemory {
+// SAFETY: a piece has one place and one size, and is nobody else's until it goes back; device memory is mapped once.
+unsafe impl Memory for VulkanMemory {
     fn bytes(&self) -> u64 {
         self.piece().bytes()
     }

@@ -120,7 +120,8 @@ impl CpuDevice {
     }
 }
 
-impl Device for CpuDevice {
+// SAFETY: lanes and allocator are made with the device's own name; it has at least one lane from the start.
+unsafe impl Device for CpuDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }

@@ -44,7 +44,8 @@ impl CpuLane {
     }
 }
 
-impl Lane for CpuLane {
+// SAFETY: one worker takes items out of one queue and runs each to its end; memory of CPU devices is the host's.
+unsafe impl Lane for CpuLane {
     fn info(&self) -> &LaneInfo {
         &self.queue.info
     }

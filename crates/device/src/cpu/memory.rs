@@ -23,7 +23,8 @@ impl CpuAllocator {
     }
 }
 
-impl Allocator for CpuAllocator {
+// SAFETY: the pool returns pieces of at least the size; lanes of CPU devices reach memory of the host.
+unsafe impl Allocator for CpuAllocator {
     fn device(&self) -> DeviceSpec {
         self.pool.device()
     }
@@ -58,7 +59,8 @@ impl Drop for CpuMemory {
     }
 }
 
-impl Memory for CpuMemory {
+// SAFETY: a piece has one address and one size, is zero at first, and is nobody else's until it goes back.
+unsafe impl Memory for CpuMemory {
     fn bytes(&self) -> u64 {
         self.piece().bytes
     }

@@ -48,7 +48,8 @@ impl<D: Driver> DriverDevice<D> {
     }
 }
 
-impl<D: Driver> Device for DriverDevice<D> {
+// SAFETY: lanes and allocator are of the driver's device; it has at least one lane from the start.
+unsafe impl<D: Driver> Device for DriverDevice<D> {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }

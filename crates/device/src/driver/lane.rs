@@ -96,7 +96,8 @@ fn flush<D: Driver>(list: &mut OpList<D::Op>, steps: &mut VecDeque<Step<D>>) {
     }
 }
 
-impl<D: Driver> Lane for DriverLane<D> {
+// SAFETY: the queue hands over in order and after all waits (`driver/README.md`); the driver keeps its own contract.
+unsafe impl<D: Driver> Lane for DriverLane<D> {
     fn info(&self) -> &LaneInfo {
         &self.queue.info
     }

@@ -192,7 +192,8 @@ fn a_waker_that_panics_neither_ends_a_lane_nor_keeps_others_from_being_woken() {
 fn an_allocator_may_panic_and_may_not_use_the_buffer_that_it_allocates_for() {
     #[derive(Debug)]
     struct Strange(Mutex<Option<Buffer>>, AtomicU32, Arc<dyn Allocator>);
-    impl Allocator for Strange {
+    // SAFETY: memory is the real allocator's, where there is any.
+    unsafe impl Allocator for Strange {
         fn device(&self) -> DeviceSpec {
             DeviceSpec::CPU
         }

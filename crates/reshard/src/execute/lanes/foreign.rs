@@ -41,7 +41,8 @@ impl fmt::Debug for Foreign {
     }
 }
 
-impl Allocator for Foreign {
+// SAFETY: its one buffer has the size of the memory; lanes of CPU devices reach memory of the process.
+unsafe impl Allocator for Foreign {
     fn device(&self) -> DeviceSpec {
         DeviceSpec::CPU
     }
@@ -55,7 +56,8 @@ impl Allocator for Foreign {
     }
 }
 
-impl Memory for Foreign {
+// SAFETY: address and size never change; `foreign`'s caller promises the rest.
+unsafe impl Memory for Foreign {
     fn bytes(&self) -> u64 {
         self.bytes
     }
