@@ -180,7 +180,8 @@ impl View {
     /// Number of elements.
     #[inline]
     pub fn elements(&self) -> u64 {
-        self.shape().iter().product()
+        // Beside a size of zero, others may be of any size.
+        if self.is_empty() { 0 } else { self.shape().iter().product() }
     }
 
     /// Bytes of all elements together.
@@ -199,6 +200,31 @@ impl View {
     #[inline]
     pub fn is_broadcast(&self) -> bool {
         self.shape().iter().zip(self.strides()).any(|(&size, &stride)| size > 1 && stride == 0)
+    }
+
+    /// Whether some byte may belong to several elements. `false` is always right; `true` may also mean that the strides
+    /// interleave in a way that is not looked into, which slices of a contiguous tensor never do.
+    pub fn shares_bytes(&self) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let mut dims = [(0u64, 0u64); MAX_DIMS];
+        let mut rank = 0;
+        for (&size, &stride) in self.shape().iter().zip(self.strides()) {
+            if size > 1 {
+                dims[rank] = (stride.unsigned_abs(), size);
+                rank += 1;
+            }
+        }
+        dims[..rank].sort_unstable();
+        // The bytes from the first element to the end of the last, over the smaller strides.
+        let mut reach = self.dtype.bytes();
+        dims[..rank].iter().any(|&(stride, size)| {
+            let shares = stride < reach;
+            // Inside the span of a checked view.
+            reach += if shares { 0 } else { stride * (size - 1) };
+            shares
+        })
     }
 
     /// Whether the elements follow one another without a gap, the last dimension fastest.
@@ -401,6 +427,37 @@ mod tests {
     use syncline_testing::for_seeds;
 
     use super::*;
+
+    #[test]
+    fn shared_bytes_are_found() {
+        let mut apart = 0;
+        for_seeds("shared_bytes_are_found", 500, |rng| {
+            let rank = rng.range(0..4) as usize;
+            let shape: Vec<u64> = (0..rank).map(|_| rng.range(0..4)).collect();
+            let strides: Vec<i64> = (0..rank).map(|_| rng.range(0..41) as i64 - 20).collect();
+            let dtype = *rng.pick(&[Dtype::U8, Dtype::F16, Dtype::F32]);
+            let view = View::strided(dtype, 400, &shape, &strides).expect("small");
+            let mut bytes = vec![0; 800];
+            let mut shared = false;
+            for element in 0..view.elements() {
+                let (mut rest, mut place) = (element, view.offset() as i64);
+                for (&size, &stride) in shape.iter().zip(&strides).rev() {
+                    place += (rest % size) as i64 * stride;
+                    rest /= size;
+                }
+                for byte in &mut bytes[place as usize..][..dtype.bytes() as usize] {
+                    shared |= *byte == 1;
+                    *byte = 1;
+                }
+            }
+            assert!(!shared || view.shares_bytes(), "{view:?}");
+            apart += u32::from(!view.shares_bytes());
+        });
+        assert!(apart > 50, "{apart}");
+        let matrix = View::contiguous(Dtype::F32, &[6, 5, 4]).expect("small");
+        let part = matrix.slice(1, 1..3).and_then(|view| view.transpose(0, 2)).expect("inside");
+        assert!(!matrix.shares_bytes() && !part.shares_bytes());
+    }
 
     #[test]
     fn an_assigned_view_equals_the_other_whatever_it_was_before() {

@@ -5,10 +5,11 @@ mod recording;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use syncline_deps::{Access, View};
+use syncline_deps::{Access, Arg, View};
 
 pub use recording::Recording;
 
+use crate::kernel::seen;
 use crate::{BufferView, DeviceError, Kernel, Lease, Point, Scalar};
 
 /// Commands that run in order, after all waits, and then signal.
@@ -184,6 +185,25 @@ impl Dispatch {
     pub fn views(&self) -> Vec<View> {
         self.args.iter().map(KernelArg::view).collect()
     }
+
+    /// Whether all that it would write has no elements, so that there is nothing to launch.
+    pub fn writes_nothing(&self) -> bool {
+        let mut written = self.args.iter().filter(|arg| arg.access.writes()).peekable();
+        written.peek().is_some() && written.all(|arg| arg.target.view().is_empty())
+    }
+
+    /// The arguments as [`Kernel::check`] takes them.
+    pub(crate) fn described(&self) -> Vec<Arg> {
+        let describe = |arg: &KernelArg| {
+            // Its buffer is one that exists, so that other arguments may overlap it.
+            let access = match arg.access {
+                Access::Output => Access::OutputExisting,
+                other => other,
+            };
+            Arg::new(access, arg.target.buffer().id(), arg.view())
+        };
+        self.args.iter().map(describe).collect()
+    }
 }
 
 /// One argument of a kernel.
@@ -202,15 +222,7 @@ impl KernelArg {
 
     /// How it lies in its buffer; an argument without order has no elements.
     pub fn view(&self) -> View {
-        let view = self.target.view();
-        match self.access {
-            Access::NoDep => {
-                let step = view.dtype().bytes() as i64;
-                View::strided(view.dtype(), view.offset(), &[0], &[step])
-                    .expect("an empty view is valid")
-            }
-            _ => *view,
-        }
+        seen(self.access, self.target.view())
     }
 
     /// Read.

@@ -9,7 +9,7 @@ mod source;
 use std::fmt;
 use std::sync::Arc;
 
-use syncline_deps::View;
+use syncline_deps::{Access, Arg, View};
 
 pub use args::{KernelArgs, LateArgs, RawArg, Strided, StridedMut};
 pub use convention::{ScalarType, WORDS_PER_ARGUMENT};
@@ -22,6 +22,9 @@ use crate::{Backend, DeviceError};
 
 /// The body of a kernel on the CPU.
 pub type CpuFunction = dyn Fn(&mut KernelArgs<'_>) -> Result<(), String> + Send + Sync;
+
+/// Refuses calls that a kernel cannot work with.
+type CallCheck = dyn Fn(&[Arg], &[Scalar]) -> Result<(), String> + Send + Sync;
 
 /// A named computation with an implementation per backend. Clones are handles of the same kernel.
 ///
@@ -43,6 +46,9 @@ struct Inner {
     name: Arc<str>,
     cpu: Option<Box<CpuFunction>>,
     sources: Vec<(Backend, Sources)>,
+    check: Option<Arc<CallCheck>>,
+    /// Whether several blocks may share one call.
+    by_blocks: bool,
 }
 
 /// What a kernel's closure may return: nothing, or a result whose error can be printed.
@@ -74,7 +80,13 @@ impl Kernel {
 
     /// A kernel with implementations for several backends.
     pub fn builder(name: &str) -> KernelBuilder {
-        KernelBuilder(Inner { name: name.into(), cpu: None, sources: Vec::new() })
+        KernelBuilder(Inner {
+            name: name.into(),
+            cpu: None,
+            sources: Vec::new(),
+            check: None,
+            by_blocks: false,
+        })
     }
 
     /// What the kernel is called in errors and traces.
@@ -90,10 +102,99 @@ impl Kernel {
         }
     }
 
-    /// The body on the CPU.
+    /// Refuses a call that the kernel could not work with, by the check it was built with
+    /// ([`KernelBuilder::check`]) and by what it says of blocks. Every launch passes through here once,
+    /// when it is submitted, recorded or loaded.
+    ///
+    /// An argument of [`Access::Output`] is a buffer of the call's own,
+    /// which overlaps no other.
+    ///
+    /// # Errors
+    /// The reason, as [`DeviceError::KernelRefuses`]; or that there is no implementation for `backend`.
+    pub fn check(
+        &self,
+        backend: Backend,
+        args: &[Arg],
+        scalars: &[Scalar],
+        blocks: u32,
+    ) -> Result<(), DeviceError> {
+        self.require(backend)?;
+        if blocks > 1 && !self.0.by_blocks {
+            let message = format!(
+                "{blocks} blocks: each would do all of the work; kernels that share it out are built \
+                 with `KernelBuilder::by_blocks`"
+            );
+            return Err(self.refuses(backend, message));
+        }
+        let Some(check) = &self.0.check else { return Ok(()) };
+        let outcome = match args.iter().any(|arg| arg.access == Access::NoDep) {
+            true => {
+                let seen = |arg: &Arg| Arg { view: seen(arg.access, &arg.view), ..*arg };
+                check(&args.iter().map(seen).collect::<Vec<_>>(), scalars)
+            }
+            false => check(args, scalars),
+        };
+        outcome.map_err(|message| self.refuses(backend, message))
+    }
+
+    fn refuses(&self, backend: Backend, message: String) -> DeviceError {
+        let kernel = self.name().clone();
+        DeviceError::KernelRefuses { kernel, backend, message: message.into() }
+    }
+
+    /// Checks the call and runs the body on the CPU, for a kernel that is part of another body.
+    ///
+    /// # Errors
+    /// As [`Kernel::check`], or what the body says.
+    pub fn call(&self, args: &mut KernelArgs<'_>) -> Result<(), DeviceError> {
+        let mut described = Vec::with_capacity(args.len());
+        for at in 0..args.len() {
+            described.push(args.described(at)?);
+        }
+        self.check(Backend::Cpu, &described, args.scalars(), args.block().1)?;
+        // SAFETY: just checked.
+        unsafe { self.call_checked(args) }.map_err(|message| DeviceError::KernelFailed {
+            kernel: self.name().clone(),
+            task: None,
+            message: message.into(),
+        })
+    }
+
+    /// Runs the body on the CPU.
+    ///
+    /// # Safety
+    /// [`Kernel::check`] let the call pass, for these arguments and scalars, this number of blocks and
+    /// the CPU.
     #[inline]
-    pub fn cpu_function(&self) -> Option<&CpuFunction> {
-        self.0.cpu.as_deref()
+    pub unsafe fn call_checked(&self, args: &mut KernelArgs<'_>) -> Result<(), String> {
+        self.0.cpu.as_ref().expect("checked: there is a body on the CPU")(args)
+    }
+
+    /// The same kernel on the CPU alone, with `around` called in place of its body; what `around`
+    /// gets runs the body. What the kernel refuses stays the same.
+    ///
+    /// # Errors
+    /// There is no body on the CPU.
+    pub fn around(
+        &self,
+        around: impl Fn(&mut dyn FnMut() -> Result<(), String>) -> Result<(), String>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<Self, DeviceError> {
+        self.require(Backend::Cpu)?;
+        let inner = self.clone();
+        let cpu: Box<CpuFunction> = Box::new(move |args| {
+            // SAFETY: this kernel has the check of the inner one, which let the call pass.
+            around(&mut || unsafe { inner.call_checked(args) })
+        });
+        Ok(Self(Arc::new(Inner {
+            name: self.name().clone(),
+            cpu: Some(cpu),
+            sources: Vec::new(),
+            check: self.0.check.clone(),
+            by_blocks: self.0.by_blocks,
+        })))
     }
 
     /// The source for arguments like `views` on `backend`, which is not the CPU. The same arguments get the same
@@ -150,6 +251,18 @@ impl fmt::Debug for Kernel {
     }
 }
 
+/// What a kernel sees of an argument: of one without order no element, since others may write them at any time.
+pub(crate) fn seen(access: Access, view: &View) -> View {
+    match access {
+        Access::NoDep => {
+            let step = view.dtype().bytes() as i64;
+            View::strided(view.dtype(), view.offset(), &[0], &[step])
+                .expect("an empty view is valid")
+        }
+        _ => *view,
+    }
+}
+
 /// Collects the implementations of a [`Kernel`].
 #[must_use]
 pub struct KernelBuilder(Inner);
@@ -178,6 +291,23 @@ impl KernelBuilder {
         generate: impl Fn(u64) -> KernelSource + Send + Sync + 'static,
     ) -> Self {
         self.with(backend, Sources::variants(choose, generate))
+    }
+
+    /// Refuses calls with a reason, on every backend: `check` gets the arguments and scalars of every
+    /// launch before it runs, and no body is called with what it refused.
+    pub fn check(
+        mut self,
+        check: impl Fn(&[Arg], &[Scalar]) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.0.check = Some(Arc::new(check));
+        self
+    }
+
+    /// Says that the body on the CPU shares its work out over blocks ([`KernelArgs::block_range`]).
+    /// Other kernels are refused where several blocks are asked for: each would do all of the work.
+    pub fn by_blocks(mut self) -> Self {
+        self.0.by_blocks = true;
+        self
     }
 
     fn with(mut self, backend: Backend, sources: Sources) -> Self {

@@ -29,7 +29,7 @@ use crate::{Batch, Deadline, DeviceError, DeviceSpec, Point, Timeline, Work};
 /// # Safety
 /// The order above is kept to the letter: memory is read, written and given back by it. [`Lane::info`] is always the
 /// same, and names the device whose memory the lane works on; [`Lane::can_access`] is true only of devices whose memory
-/// its commands may touch. [`Lane::launch`] refuses what [`Kernel::check`] refuses.
+/// its commands may touch.
 pub unsafe trait Lane: Send + Sync + fmt::Debug {
     /// What the lane is.
     fn info(&self) -> &LaneInfo;

@@ -138,7 +138,7 @@ fn check(lane: &dyn Lane, command: &Command) -> Result<(), DeviceError> {
 
 fn check_kernel(lane: &dyn Lane, dispatch: &Dispatch) -> Result<(), DeviceError> {
     let backend = lane.info().device.backend;
-    dispatch.kernel.require(backend)?;
+    dispatch.kernel.check(backend, &dispatch.described(), &dispatch.scalars, 1)?;
     match backend {
         Backend::Cpu => Ok(()),
         _ => dispatch.kernel.source(backend, &dispatch.views()).map(|_| ()),

@@ -24,21 +24,18 @@ pub fn attach(
     mut builder: KernelBuilder,
     name: &'static str,
     parameters: &[Parameter],
-    fits: impl Fn(&[View]) -> Result<(), String> + Clone + Send + Sync + 'static,
 ) -> KernelBuilder {
     let parameters: Arc<[Parameter]> = parameters.into();
     for (backend, language) in
         [(Backend::Vulkan, Language::Wgsl), (Backend::OpenCl, Language::OpenClC)]
     {
         let recipe = Recipe::of(name);
-        let fits = fits.clone();
         let (chosen, generated) = (parameters.clone(), parameters.clone());
         builder = builder.variants(
             backend,
-            move |views| {
+            move |views: &[View]| {
                 let variant = variant::of(views, &chosen, &recipe)?;
                 Spec::new(language, &recipe, &variant, &chosen)?;
-                fits(views)?;
                 Ok(variant::pack(&variant))
             },
             move |packed| {

@@ -27,6 +27,8 @@ pub enum KernelError {
     },
     #[error("kernel `{kernel}`: {message}")]
     Shape { kernel: String, message: String },
+    #[error("kernel `{kernel}` takes {wanted} scalars ({names}), not {given}")]
+    ScalarCount { kernel: String, wanted: usize, names: String, given: usize },
     #[error("kernel `{kernel}` has no scalar `{name}`{}", meant(.nearest))]
     UnknownScalar { kernel: String, name: String, nearest: Option<String> },
     #[error("a kernel named `{name}` exists already")]

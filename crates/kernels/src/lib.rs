@@ -1,8 +1,8 @@
 //! The built-in kernels: what each takes, its body on the CPU, its sources in WGSL and OpenCL C, and a plain reference
 //! to check them by.
 //!
-//! [`Library::builtin`] has them all by name. A [`Signature`] says which arguments and scalars a kernel takes, and
-//! checks a call before anything runs. [`mod@reference`] computes the same in double precision, without any of the code
+//! [`Library::builtin`] has them all by name. A [`Signature`] says which arguments and scalars a kernel takes; every
+//! launch on every backend is checked against it before anything runs. [`mod@reference`] computes the same in double precision, without any of the code
 //! that makes the bodies fast. This crate knows nothing of graphs.
 //!
 //! ```
@@ -31,5 +31,5 @@ mod wgsl;
 pub use error::KernelError;
 pub use library::{Entry, Library};
 pub use shared_object::{ForeignArg, add_shared_object, load_shared_object};
-pub use signature::{Parameter, ScalarParameter, Signature};
+pub use signature::{Overlap, Parameter, ScalarParameter, Signature};
 pub use tolerance::Tolerance;

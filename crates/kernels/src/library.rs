@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use syncline_device::Kernel;
+use syncline_deps::Arg;
+use syncline_device::{Kernel, KernelBuilder, Scalar};
 
 use syncline_deps::nearest;
 
@@ -15,6 +16,21 @@ pub struct Entry {
     pub signature: Signature,
     /// Its implementations.
     pub kernel: Kernel,
+}
+
+impl Entry {
+    /// A kernel that refuses what does not fit its signature, wherever it is launched.
+    pub fn new(signature: Signature, kernel: KernelBuilder) -> Self {
+        let own = signature.clone();
+        let check = move |args: &[Arg], scalars: &[Scalar]| {
+            own.check(args, scalars).map_err(|error| {
+                let (text, name) = (error.to_string(), format!("kernel `{}`", own.name));
+                // Who reports it names the kernel, too.
+                text.strip_prefix(&name).unwrap_or(&text).trim_start_matches([':', ',', ' ']).into()
+            })
+        };
+        Self { signature, kernel: kernel.check(check).build() }
+    }
 }
 
 /// Kernels by name: the built-in ones, and a user's own.

@@ -1,6 +1,6 @@
 //! Signatures: what a kernel takes, and whether a call fits.
 
-use syncline_deps::{Access, Arg, Dtype, View};
+use syncline_deps::{Access, Arg, Dtype, OverlapStats, Region, View};
 use syncline_device::Scalar;
 
 use syncline_deps::nearest;
@@ -33,6 +33,20 @@ pub struct ScalarParameter {
     pub about: &'static str,
 }
 
+/// Which arguments may share bytes with an argument that the kernel writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overlap {
+    /// All: the kernel finds out for itself.
+    Any,
+    /// Those whose elements lie in the same places, one by one.
+    InPlace,
+    /// None.
+    Never,
+}
+
+/// Elements that lie in the same bytes as others are counted up to here: kernels may need memory for each.
+const BROADCAST_ELEMENTS_MAX: u64 = 1 << 31;
+
 /// What a kernel takes.
 #[derive(Clone, Debug)]
 pub struct Signature {
@@ -48,6 +62,8 @@ pub struct Signature {
     pub shapes: fn(&[View], &[Scalar]) -> Result<(), String>,
     /// How many arithmetic operations a call takes: the planner's first guess of its cost.
     pub operations: fn(&[View]) -> u64,
+    /// Which arguments may lie in the same bytes as one that is written.
+    pub overlap: Overlap,
     /// How far its results on two backends may lie apart.
     pub tolerance: Tolerance,
 }
@@ -79,9 +95,67 @@ impl Signature {
                 });
             }
         }
+        if !self.scalars.is_empty() && scalars.len() != self.scalars.len() {
+            let names: Vec<_> = self.scalars.iter().map(|scalar| scalar.name).collect();
+            return Err(KernelError::ScalarCount {
+                kernel: kernel(),
+                wanted: names.len(),
+                names: names.join(", "),
+                given: scalars.len(),
+            });
+        }
         let views: Vec<View> = args.iter().map(|arg| arg.view).collect();
         (self.shapes)(&views, scalars)
+            .and_then(|()| self.check_places(args))
             .map_err(|message| KernelError::Shape { kernel: kernel(), message })
+    }
+
+    /// Refuses arguments whose elements lie where the result would depend on the order of the work.
+    fn check_places(&self, args: &[Arg]) -> Result<(), String> {
+        if self.overlap == Overlap::Any {
+            return Ok(());
+        }
+        for (position, (arg, parameter)) in args.iter().zip(&self.parameters).enumerate() {
+            let (view, name) = (&arg.view, parameter.name);
+            let shares = view.shares_bytes();
+            if parameter.writes && shares {
+                return Err(format!(
+                    "argument {position} (`{name}`) is written, and its elements overlap each other"
+                ));
+            }
+            if shares && view.elements() > BROADCAST_ELEMENTS_MAX {
+                return Err(format!(
+                    "argument {position} (`{name}`) has {} elements that overlap each other; at most \
+                     {BROADCAST_ELEMENTS_MAX} can be",
+                    view.elements()
+                ));
+            }
+        }
+        let written = self.parameters.iter().enumerate().filter(|(_, parameter)| parameter.writes);
+        for (position, target) in written {
+            let overlaps = |other: &usize| {
+                let (a, b) = (&args[position], &args[*other]);
+                *other != position
+                    && a.access != Access::Output
+                    && b.access != Access::Output
+                    && a.buffer == b.buffer
+                    && !(self.overlap == Overlap::InPlace && same_places(&a.view, &b.view))
+                    && Region::of(&a.view)
+                        .overlaps(&Region::of(&b.view), &mut OverlapStats::default())
+            };
+            if let Some(other) = (0..args.len()).find(overlaps) {
+                return Err(format!(
+                    "argument {position} (`{}`) is written and overlaps argument {other} (`{}`){}",
+                    target.name,
+                    self.parameters[other].name,
+                    match self.overlap {
+                        Overlap::InPlace => ": both must be the same elements, or lie apart",
+                        _ => ": the two must lie apart",
+                    }
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Whether the scalar that the argument's old contents are multiplied by is zero.
@@ -132,4 +206,16 @@ impl Signature {
         }
         Ok(values)
     }
+}
+
+/// Whether element by element the two lie in the same bytes.
+fn same_places(a: &View, b: &View) -> bool {
+    let strides = |view: &View| {
+        let taken = view.shape().iter().zip(view.strides()).filter(|(size, _)| **size > 1);
+        taken.map(|(_, stride)| *stride).collect::<Vec<_>>()
+    };
+    a.offset() == b.offset()
+        && a.dtype().bytes() == b.dtype().bytes()
+        && a.shape() == b.shape()
+        && strides(a) == strides(b)
 }

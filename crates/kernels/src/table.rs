@@ -3,6 +3,7 @@
 use syncline_deps::{Dtype, View};
 use syncline_device::{DeviceError, Kernel, KernelArgs, Scalar};
 
+use crate::Overlap::{self, InPlace, Never};
 use crate::Tolerance::{self, Epsilons, EpsilonsPerTerm, Exact};
 use crate::cpu::{elementwise, matrix, rows, triangular};
 use crate::library::Entry;
@@ -64,6 +65,7 @@ fn entry(
     parameters: &[Parameter],
     scalars: &[ScalarParameter],
     (shapes, operations): (Shapes, Operations),
+    overlap: Overlap,
     tolerance: Tolerance,
     body: Body,
 ) -> Entry {
@@ -74,38 +76,26 @@ fn entry(
         scalars: scalars.to_vec(),
         shapes,
         operations,
+        overlap,
         tolerance,
     };
-    let choices = choices(scalars);
-    let fits = move |views: &[View]| fits_some(shapes, views, &choices);
-    let builder = Kernel::builder(name).cpu(body);
-    Entry { signature, kernel: compiled::attach(builder, name, parameters, fits).build() }
+    let builder =
+        Kernel::builder(name).cpu(
+            move |args: &mut KernelArgs<'_>| {
+                if writes_nothing(args)? { Ok(()) } else { body(args) }
+            },
+        );
+    Entry::new(signature, compiled::attach(builder, name, parameters))
 }
 
-/// The scalars by default, and with every other choice of truth values: what a source is selected by does not include
-/// them.
-fn choices(scalars: &[ScalarParameter]) -> Vec<Vec<Scalar>> {
-    let mut choices = vec![Vec::new()];
-    for scalar in scalars {
-        let both = match scalar.default {
-            Scalar::Bool(default) => vec![Scalar::Bool(default), Scalar::Bool(!default)],
-            other => vec![other],
-        };
-        let longer = |choice: &Vec<Scalar>| {
-            let choice = choice.clone();
-            both.iter().map(move |&scalar| [&choice[..], &[scalar]].concat()).collect::<Vec<_>>()
-        };
-        choices = choices.iter().flat_map(longer).collect();
+/// Whether all that would be written has no elements: other sizes may be anything then, as may the rest.
+fn writes_nothing(args: &KernelArgs<'_>) -> Result<bool, DeviceError> {
+    for arg in 0..args.len() {
+        if args.writes(arg)? && !args.view(arg)?.is_empty() {
+            return Ok(false);
+        }
     }
-    choices
-}
-
-fn fits_some(shapes: Shapes, views: &[View], choices: &[Vec<Scalar>]) -> Result<(), String> {
-    let first = shapes(views, &choices[0]);
-    if first.is_ok() || choices[1..].iter().any(|choice| shapes(views, choice).is_ok()) {
-        return Ok(());
-    }
-    first
+    Ok(true)
 }
 
 /// Every built-in kernel.
@@ -126,6 +116,7 @@ fn elementwise_entries() -> Vec<Entry> {
             &[write("target", NUMBERS)],
             &[number("value", 0.0, "what every element becomes")],
             same,
+            InPlace,
             Exact,
             elementwise::fill,
         ),
@@ -134,6 +125,7 @@ fn elementwise_entries() -> Vec<Entry> {
             &[one("source"), write("target", NUMBERS)],
             &[],
             alike,
+            InPlace,
             Exact,
             elementwise::copy,
         ),
@@ -142,6 +134,7 @@ fn elementwise_entries() -> Vec<Entry> {
             &[one("source"), write("target", NUMBERS)],
             &[],
             same,
+            InPlace,
             Epsilons(1),
             elementwise::cast,
         ),
@@ -150,6 +143,7 @@ fn elementwise_entries() -> Vec<Entry> {
             &[one("left"), one("right"), write("target", NUMBERS)],
             &[],
             alike,
+            InPlace,
             Exact,
             elementwise::add,
         ),
@@ -158,6 +152,7 @@ fn elementwise_entries() -> Vec<Entry> {
             &[one("left"), one("right"), write("target", NUMBERS)],
             &[],
             alike,
+            InPlace,
             Exact,
             elementwise::sub,
         ),
@@ -166,6 +161,7 @@ fn elementwise_entries() -> Vec<Entry> {
             &[one("left"), one("right"), write("target", NUMBERS)],
             &[],
             alike,
+            InPlace,
             Exact,
             elementwise::mul,
         ),
@@ -174,6 +170,7 @@ fn elementwise_entries() -> Vec<Entry> {
             &[one("source"), write("target", NUMBERS)],
             &[number("alpha", 1.0, "the factor")],
             alike,
+            InPlace,
             Exact,
             elementwise::scale,
         ),
@@ -182,6 +179,7 @@ fn elementwise_entries() -> Vec<Entry> {
             &[one("source"), update("target", NUMBERS)],
             &[number("alpha", 1.0, "the factor")],
             alike,
+            InPlace,
             Epsilons(1),
             elementwise::axpy,
         ),
@@ -189,7 +187,8 @@ fn elementwise_entries() -> Vec<Entry> {
             ("gelu", "target = source * its share in the normal distribution"),
             &[read("source", FLOATS), write("target", FLOATS)],
             &[flag("approximate", false, "by tanh instead of the error function")],
-            (one_shape, |views| 16 * elements(views)),
+            (one_shape, |views| elements(views).saturating_mul(16)),
+            InPlace,
             Epsilons(16),
             elementwise::gelu,
         ),
@@ -197,7 +196,8 @@ fn elementwise_entries() -> Vec<Entry> {
             ("silu", "target = source / (1 + exp(-source))"),
             &[read("source", FLOATS), write("target", FLOATS)],
             &[],
-            (one_shape, |views| 8 * elements(views)),
+            (one_shape, |views| elements(views).saturating_mul(8)),
+            InPlace,
             Epsilons(16),
             elementwise::silu,
         ),
@@ -208,7 +208,8 @@ fn elementwise_entries() -> Vec<Entry> {
                 number("centre", 0.5, "weight of the element itself"),
                 number("side", 0.125, "weight of each neighbour"),
             ],
-            (stencil_shapes, |views| 6 * elements(views)),
+            (stencil_shapes, |views| elements(views).saturating_mul(6)),
+            Never,
             Epsilons(4),
             elementwise::stencil,
         ),
@@ -222,6 +223,7 @@ fn row_entries() -> Vec<Entry> {
             &[read("source", NUMBERS), write("target", NUMBERS)],
             &[],
             (reduced, |views| first(views)),
+            Never,
             EpsilonsPerTerm(1),
             rows::reduce_sum,
         ),
@@ -230,6 +232,7 @@ fn row_entries() -> Vec<Entry> {
             &[read("source", NUMBERS), write("target", NUMBERS)],
             &[],
             (reduced_not_empty, |views| first(views)),
+            Never,
             Exact,
             rows::reduce_max,
         ),
@@ -237,7 +240,8 @@ fn row_entries() -> Vec<Entry> {
             ("softmax", "target = exp(source), each row divided by its sum"),
             &[read("source", FLOATS), write("target", FLOATS)],
             &[flag("causal", false, "row i sees elements 0..=i only")],
-            (one_shape, |views| 10 * elements(views)),
+            (one_shape, |views| elements(views).saturating_mul(10)),
+            InPlace,
             EpsilonsPerTerm(16),
             rows::softmax,
         ),
@@ -253,7 +257,8 @@ fn row_entries() -> Vec<Entry> {
                 write("target", FLOATS),
             ],
             &[number("epsilon", 1e-5, "added to the variance")],
-            (normed, |views| 8 * elements(views)),
+            (normed, |views| elements(views).saturating_mul(8)),
+            InPlace,
             EpsilonsPerTerm(4),
             rows::layernorm,
         ),
@@ -261,7 +266,8 @@ fn row_entries() -> Vec<Entry> {
             ("rmsnorm", "target = rows of source divided by their root mean square, times gamma"),
             &[read("source", FLOATS), read("gamma", FLOATS), write("target", FLOATS)],
             &[number("epsilon", 1e-5, "added to the mean square")],
-            (normed, |views| 6 * elements(views)),
+            (normed, |views| elements(views).saturating_mul(6)),
+            InPlace,
             EpsilonsPerTerm(4),
             rows::rmsnorm,
         ),
@@ -270,6 +276,7 @@ fn row_entries() -> Vec<Entry> {
             &[read("table", FLOATS), read("ids", INDICES), write("target", FLOATS)],
             &[],
             (embedded, elements),
+            Never,
             Exact,
             rows::embedding,
         ),
@@ -292,8 +299,10 @@ fn matrix_entries() -> Vec<Entry> {
                 flag("transpose_b", false, "use b transposed"),
             ],
             (multiplied, |views| {
-                2 * elements(views) * views[0].shape().iter().copied().max().unwrap_or(1)
+                let depth = views[0].shape().iter().copied().max().unwrap_or(1);
+                elements(views).saturating_mul(depth).saturating_mul(2)
             }),
+            Never,
             EpsilonsPerTerm(1),
             matrix::gemm,
         ),
@@ -304,7 +313,8 @@ fn matrix_entries() -> Vec<Entry> {
                 number("alpha", 1.0, "factor of the product"),
                 number("beta", 0.0, "factor of what was there"),
             ],
-            (squared, |views| elements(views) * views[0].shape().get(1).copied().unwrap_or(1)),
+            (squared, |views| times_side(views, 1)),
+            Never,
             EpsilonsPerTerm(1),
             matrix::syrk,
         ),
@@ -316,7 +326,8 @@ fn matrix_entries() -> Vec<Entry> {
                 flag("left", false, "solve op(l) * x = alpha * b instead"),
                 flag("transpose", true, "use l transposed"),
             ],
-            (solvable, |views| elements(views) * views[0].shape().first().copied().unwrap_or(1)),
+            (solvable, |views| times_side(views, 0)),
+            Never,
             EpsilonsPerTerm(4),
             triangular::trsm,
         ),
@@ -324,7 +335,8 @@ fn matrix_entries() -> Vec<Entry> {
             ("potrf", "a = the lower triangular l of a = l * lT"),
             &[update("a", SINGLE)],
             &[],
-            (square, |views| elements(views) * views[0].shape().first().copied().unwrap_or(1) / 3),
+            (square, |views| times_side(views, 0) / 3),
+            Never,
             EpsilonsPerTerm(4),
             triangular::potrf,
         ),
@@ -333,6 +345,7 @@ fn matrix_entries() -> Vec<Entry> {
             &[read("source", NUMBERS), write("target", NUMBERS)],
             &[],
             (transposed, elements),
+            Never,
             Exact,
             matrix::transpose,
         ),
@@ -341,6 +354,11 @@ fn matrix_entries() -> Vec<Entry> {
 
 fn elements(views: &[View]) -> u64 {
     views.last().map_or(0, View::elements)
+}
+
+/// The elements, each as often as dimension `dim` of the first argument says.
+fn times_side(views: &[View], dim: usize) -> u64 {
+    elements(views).saturating_mul(views[0].shape().get(dim).copied().unwrap_or(1))
 }
 
 fn first(views: &[View]) -> u64 {
@@ -370,7 +388,7 @@ fn stencil_shapes(views: &[View], _: &[Scalar]) -> Result<(), String> {
     let (source, target) = (views[0].shape(), views[1].shape());
     let bordered = source.len() == 2
         && target.len() == 2
-        && target.iter().zip(source).all(|(inner, outer)| inner + 2 == *outer);
+        && target.iter().zip(source).all(|(inner, outer)| outer.checked_sub(2) == Some(*inner));
     ensure(bordered, || format!("source {source:?} must be target {target:?} and a border of one"))
 }
 

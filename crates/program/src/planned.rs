@@ -154,7 +154,10 @@ impl Program {
         let body = |task: syncline_plan::TaskInfo<'_>, device: DeviceSpec| {
             let what = &self.tasks()[task.index().index()];
             let kernel = match device.backend {
-                Backend::Cpu => watched(progress, &what.kernel),
+                // One without a body on the CPU is refused by the loader, which names its task.
+                Backend::Cpu => {
+                    watched(progress, &what.kernel).unwrap_or_else(|_| what.kernel.clone())
+                }
                 _ => what.kernel.clone(),
             };
             Some(TaskBody::kernel(&kernel, what.scalars.clone()))

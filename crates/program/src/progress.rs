@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use syncline_device::{Kernel, KernelArgs};
+use syncline_device::{DeviceError, Kernel};
 
 /// A count of the tasks that have run on the CPU, over all repeats. Clones count together.
 ///
@@ -28,11 +28,13 @@ impl Progress {
     }
 
     /// The CPU implementation of `kernel`, counting each of its runs.
-    pub(crate) fn counted(&self, kernel: &Kernel) -> Kernel {
-        let (count, inner) = (self.0.clone(), kernel.clone());
-        Kernel::cpu(kernel.name(), move |args: &mut KernelArgs<'_>| {
-            let body = inner.cpu_function().ok_or("no body on the CPU")?;
-            let outcome = body(args);
+    ///
+    /// # Errors
+    /// It has none.
+    pub(crate) fn counted(&self, kernel: &Kernel) -> Result<Kernel, DeviceError> {
+        let count = self.0.clone();
+        kernel.around(move |body| {
+            let outcome = body();
             count.fetch_add(1, Ordering::Relaxed);
             outcome
         })

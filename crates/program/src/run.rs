@@ -6,8 +6,8 @@ use serde_json::Value;
 use syncline_deps::trace::{Lane, Trace};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::{
-    Batch, Buffer, Command, Deadline, Device, DeviceRegistry, DeviceSpec, Kernel, KernelArg,
-    LaneKind,
+    Batch, Buffer, Command, Deadline, Device, DeviceError, DeviceRegistry, DeviceSpec, Kernel,
+    KernelArg, LaneKind,
 };
 use syncline_plan::ExecutionPlan;
 
@@ -106,7 +106,7 @@ impl Program {
                     Ok(KernelArg::new(arg.arg.access, buffer.view(arg.arg.view)?))
                 })
                 .collect::<Result<Vec<_>, RunError>>()?;
-            let kernel = clock.wrap(&watched(progress, &what.kernel), index);
+            let kernel = clock.wrap(&watched(progress, &what.kernel)?, index)?;
             let command = Command::dispatch(&kernel, args, what.scalars.clone());
             lane.submit(Batch::from(command).task(format!("{} {}", task.id, task.label())))?;
         }
@@ -168,8 +168,8 @@ impl Run {
 }
 
 /// `kernel` for the CPU, counted if somebody watches.
-pub(crate) fn watched(progress: Option<&Progress>, kernel: &Kernel) -> Kernel {
-    progress.map_or_else(|| kernel.clone(), |progress| progress.counted(kernel))
+pub(crate) fn watched(progress: Option<&Progress>, kernel: &Kernel) -> Result<Kernel, DeviceError> {
+    progress.map_or_else(|| Ok(kernel.clone()), |progress| progress.counted(kernel))
 }
 
 /// The contents of all buffers.

@@ -100,7 +100,8 @@ impl Program {
             for dep in &task.deps {
                 one = one.after(&handles[dep]);
             }
-            one = one.kernel(&clock.wrap(&watched(progress, &what.kernel), index), &what.scalars);
+            let kernel = clock.wrap(&watched(progress, &what.kernel)?, index)?;
+            one = one.kernel(&kernel, &what.scalars);
             let submitted = stream.submit(one);
             handles.insert(task.id, submitted.map_err(start)?);
         }

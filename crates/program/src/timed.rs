@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use syncline_device::{Kernel, KernelArgs};
+use syncline_device::{DeviceError, Kernel};
 
 use crate::run::Timing;
 
@@ -44,13 +44,15 @@ impl Clock {
     }
 
     /// `kernel`, noting its times as those of task `task`.
-    pub fn wrap(&self, kernel: &Kernel, task: usize) -> Kernel {
-        let (clock, inner) = (self.clone(), kernel.clone());
-        Kernel::cpu(kernel.name(), move |args: &mut KernelArgs<'_>| {
-            let body = inner.cpu_function().ok_or("no body on the CPU")?;
+    ///
+    /// # Errors
+    /// It has no body on the CPU.
+    pub fn wrap(&self, kernel: &Kernel, task: usize) -> Result<Kernel, DeviceError> {
+        let clock = self.clone();
+        kernel.around(move |body| {
             let [start, end] = &clock.0.times[task];
             start.store(clock.now_ns(), Ordering::Relaxed);
-            let outcome = body(args);
+            let outcome = body();
             end.store(clock.now_ns(), Ordering::Relaxed);
             outcome
         })

@@ -17,7 +17,9 @@ use serde_json::Value;
 use syncline_deps::Dtype;
 use syncline_deps::trace::{Place, Trace};
 use syncline_device::{Backend, Grid, Kernel, KernelSource, ScalarType};
-use syncline_kernels::{Entry, Library, Parameter, Signature, Tolerance, add_shared_object};
+use syncline_kernels::{
+    Entry, Library, Overlap, Parameter, Signature, Tolerance, add_shared_object,
+};
 
 use crate::error::ProgramError;
 use crate::program::LoadOptions;
@@ -95,9 +97,10 @@ impl UserKernel<'_> {
             scalars: Vec::new(),
             shapes: |_, _| Ok(()),
             operations: |views| views.iter().map(|view| view.elements()).sum(),
+            overlap: Overlap::Any,
             tolerance: Tolerance::Epsilons(16),
         };
-        Ok(Entry { signature, kernel: builder.build() })
+        Ok(Entry::new(signature, builder))
     }
 
     fn text(&self, member: &'static str) -> Result<Option<&str>, ProgramError> {

@@ -384,6 +384,9 @@ impl<'a> Encoder<'a> {
     }
 
     fn dispatch(&mut self, command: &Command, dispatch: &Dispatch) -> Result<(), DeviceError> {
+        if dispatch.writes_nothing() {
+            return Ok(());
+        }
         let limits = self.kit.gpu.candidate.limits;
         let views = dispatch.views();
         let source = dispatch.kernel.source(Backend::Vulkan, &views)?;

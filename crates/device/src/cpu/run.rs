@@ -203,7 +203,6 @@ fn run_dispatch(
     task: Option<&Arc<str>>,
     scratch: &mut Vec<RawArg>,
 ) -> Result<(), DeviceError> {
-    let function = dispatch.kernel.cpu_function().expect("checked when the batch was submitted");
     scratch.clear();
     scratch.extend(dispatch.args.iter().map(|arg| RawArg {
         base: base(&arg.target),
@@ -212,7 +211,8 @@ fn run_dispatch(
     }));
     // SAFETY: as in `run_copy`; the views of one batch may overlap each other, which `KernelArgs` looks after.
     let args = unsafe { KernelArgs::from_raw(scratch, &dispatch.scalars) };
-    function(&mut args.with_grid(dispatch.grid))
+    // SAFETY: the call was checked when the batch was submitted.
+    unsafe { dispatch.kernel.call_checked(&mut args.with_grid(dispatch.grid)) }
         .map_err(|message| failed(&dispatch.kernel, task, message))
 }
 

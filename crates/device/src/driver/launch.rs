@@ -30,6 +30,9 @@ impl Launch {
         backend: Backend,
         items_max: usize,
     ) -> Result<Option<Self>, DeviceError> {
+        if dispatch.writes_nothing() {
+            return Ok(None);
+        }
         let (kernel, views) = (&dispatch.kernel, dispatch.views());
         let source = kernel.source(backend, &views)?;
         let groups = source.groups(&views, dispatch.grid)?;

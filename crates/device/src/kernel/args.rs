@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use syncline_deps::View;
+use syncline_deps::{Access, Arg, BufferId, View};
 
 use super::Scalar;
 use crate::{DeviceError, Element};
@@ -125,9 +125,12 @@ impl<'a> KernelArgs<'a> {
 
     /// The same arguments for block `block` of `blocks` that run at the same time: what is written is then taken in
     /// parts, with [`KernelArgs::block_slice_mut`].
+    ///
+    /// # Safety
+    /// All arguments of the same call that exist at the same time have the same `blocks`, and each another `block`.
     #[inline]
     #[must_use]
-    pub fn with_block(mut self, block: u32, blocks: u32) -> Self {
+    pub unsafe fn with_block(mut self, block: u32, blocks: u32) -> Self {
         assert!(block < blocks, "block {block} of {blocks}");
         (self.block, self.blocks) = (block, blocks);
         self
@@ -184,9 +187,21 @@ impl<'a> KernelArgs<'a> {
 
     /// The address of the element of `arg` whose indices are all zero. What is done with it is up to the kernel's
     /// own `unsafe`; the bytes of the view, and no others, are its to touch.
+    ///
+    /// # Errors
+    /// Also where several blocks share what is written: a block has the address of its own part only.
     pub fn pointer(&self, arg: usize) -> Result<*mut u8, DeviceError> {
         let raw = self.get(arg)?;
+        self.refuse_shared_by_blocks(arg)?;
+        self.refuse_aliases_of_blocks(arg)?;
         Ok(raw.base.wrapping_add(raw.view.offset() as usize))
+    }
+
+    /// Argument `arg` as a check sees it, its buffer named by its address. What may be written may be read, too.
+    pub(super) fn described(&self, arg: usize) -> Result<Arg, DeviceError> {
+        let raw = self.get(arg)?;
+        let access = if raw.writes { Access::InOut } else { Access::Input };
+        Ok(Arg::new(access, BufferId(raw.base as u64), raw.view))
     }
 
     /// All elements of a contiguous argument, to read.
@@ -458,8 +473,9 @@ mod tests {
         let args = [arg(&mut memory, 0..10, true)];
         for block in 0..4 {
             // SAFETY: `memory` outlives the arguments, and this thread alone touches it.
-            let args = unsafe { KernelArgs::from_raw(&args, &[]) }.with_block(block, 4);
+            let args = unsafe { KernelArgs::from_raw(&args, &[]).with_block(block, 4) };
             assert!(args.slice_mut::<f32>(0).is_err() && args.slice::<f32>(0).is_err());
+            assert!(args.pointer(0).is_err(), "the address of what others write");
             args.block_slice_mut::<f32>(0).unwrap().iter_mut().for_each(|x| *x += 1.0);
             assert!(args.block_slice_mut::<f32>(0).is_err(), "taken twice");
         }
@@ -472,7 +488,7 @@ mod tests {
         for writes in [true, false] {
             let raw = [arg(&mut memory, 0..8, true), arg(&mut memory, 0..4, writes)];
             // SAFETY: as above. Block 0 of argument 0 is 0..4, block 1 of argument 1 is 2..4.
-            let second = unsafe { KernelArgs::from_raw(&raw, &[]) }.with_block(1, 2);
+            let second = unsafe { KernelArgs::from_raw(&raw, &[]).with_block(1, 2) };
             assert!(second.block_slice_mut::<f32>(0).is_err());
             assert!(second.block_slice_mut::<f32>(1).is_err() && second.slice::<f32>(1).is_err());
             assert!(second.strided::<f32>(1).is_err());

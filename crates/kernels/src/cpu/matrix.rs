@@ -21,13 +21,13 @@ pub struct Dense<N> {
 
 impl<N: Number> Dense<N> {
     /// A copy of a two-dimensional operand.
-    pub fn load(operand: &Operand<'_>) -> Self {
+    pub fn load(operand: &Operand<'_>) -> Result<Self, DeviceError> {
         let (height, width) = (operand.rows() as usize, operand.row_len());
-        let mut numbers = vec![N::default(); height * width];
+        let mut numbers = Operand::room(height.saturating_mul(width))?;
         for (row, block) in numbers.chunks_exact_mut(width.max(1)).enumerate() {
             operand.load(row as u64, 0, block);
         }
-        Self { height, width, numbers }
+        Ok(Self { height, width, numbers })
     }
 
     /// Row `row`.
@@ -47,24 +47,22 @@ pub fn gemm(args: &mut KernelArgs<'_>) -> Done {
     let (alpha, beta) = (args.scalar(0)?.as_f64(), args.scalar(1)?.as_f64());
     let (swap_a, swap_b) = (args.scalar(2)?.as_bool(), args.scalar(3)?.as_bool());
     if c.dtype() == Dtype::F64 {
-        product_in_place::<f64>(&a, &b, &c, alpha, beta, [swap_a, swap_b]);
+        product_in_place::<f64>(&a, &b, &c, alpha, beta, [swap_a, swap_b])
     } else {
-        product_in_place::<f32>(&a, &b, &c, alpha as f32, beta as f32, [swap_a, swap_b]);
+        product_in_place::<f32>(&a, &b, &c, alpha as f32, beta as f32, [swap_a, swap_b])
     }
-    Ok(())
 }
 
 /// The lower triangle of `c = alpha * a * aT + beta * c`; what is above the diagonal stays.
 pub fn syrk(args: &mut KernelArgs<'_>) -> Done {
     let (a, c) = (Operand::read(args, 0)?, Operand::write(args, 1)?);
     let (alpha, beta) = (args.scalar(0)?.as_f32(), args.scalar(1)?.as_f32());
-    let mut sum = Dense::<f32>::load(&c);
-    let (order, depth) = (sum.height, a.row_len());
-    let factor = Factor::of(&a, false);
-    let transposed =
-        Factor { strides: [factor.strides[1], factor.strides[0]], ..factor.borrowed() };
+    let mut sum = Dense::<f32>::load(&c)?;
+    let order = sum.height;
+    let factor = Factor::of(&a, false)?;
+    let transposed = factor.borrowed().transposed();
     let into = Factor::to(&mut sum);
-    Product { sizes: [order, depth, order], alpha, beta }.compute(&factor, &transposed, &into);
+    compute(&factor, &transposed, &into, alpha, beta)?;
     for row in 0..order {
         c.store(row as u64, 0, &sum.row(row)[..=row]);
     }
@@ -75,8 +73,8 @@ pub fn syrk(args: &mut KernelArgs<'_>) -> Done {
 pub fn transpose(args: &mut KernelArgs<'_>) -> Done {
     let (source, target) = (Operand::read(args, 0)?, Operand::write(args, 1)?);
     with_number!(target.dtype(), N => {
-        let from = Dense::<N>::load(&source);
-        let mut column = vec![N::default(); from.height];
+        let from = Dense::<N>::load(&source)?;
+        let mut column = Operand::room(from.height)?;
         for row in 0..from.width {
             column.iter_mut().enumerate().for_each(|(at, x)| *x = from.row(at)[row]);
             target.store(row as u64, 0, &column);
@@ -92,25 +90,23 @@ fn product_in_place<N: Gemm>(
     alpha: N,
     beta: N,
     [swap_a, swap_b]: [bool; 2],
-) {
-    let (height, width) = (c.rows() as usize, c.row_len());
-    let depth = if swap_a { a.rows() as usize } else { a.row_len() };
-    let (a, b) = (Factor::of(a, swap_a), Factor::of(b, swap_b));
-    let product = Product { sizes: [height, depth, width], alpha, beta };
-    if let Some((pointer, strides)) = c.matrix(N::DTYPE) {
-        product.compute(&a, &b, &Factor { pointer: pointer.cast(), strides, owned: None });
-        return;
+) -> Done {
+    let (a, b) = (Factor::of(a, swap_a)?, Factor::of(b, swap_b)?);
+    if let Some(target) = Factor::where_it_lies(c) {
+        return compute(&a, &b, &target, alpha, beta);
     }
-    let mut sum = Dense::<N>::load(c);
-    product.compute(&a, &b, &Factor::to(&mut sum));
-    for row in 0..height {
+    let mut sum = Dense::<N>::load(c)?;
+    compute(&a, &b, &Factor::to(&mut sum), alpha, beta)?;
+    for row in 0..sum.height {
         c.store(row as u64, 0, sum.row(row));
     }
+    Ok(())
 }
 
-/// A matrix by address and strides in elements: an operand where it lies, or a copy of one.
+/// A matrix by address, sizes and strides in elements: an operand where it lies, or a copy of one.
 struct Factor<N> {
     pointer: *mut N,
+    sizes: [usize; 2],
     strides: [isize; 2],
     /// The copy that `pointer` points into, if it is one.
     owned: Option<Dense<N>>,
@@ -118,23 +114,34 @@ struct Factor<N> {
 
 impl<N: Gemm> Factor<N> {
     /// An operand, where it lies if its elements are `N`s.
-    fn of(operand: &Operand<'_>, swap: bool) -> Self {
-        let mut factor = match operand.matrix(N::DTYPE) {
-            Some((pointer, strides)) => Self { pointer: pointer.cast(), strides, owned: None },
+    fn of(operand: &Operand<'_>, swap: bool) -> Result<Self, DeviceError> {
+        let factor = match Self::where_it_lies(operand) {
+            Some(factor) => factor,
             None => {
-                let mut copy = Dense::load(operand);
-                Self { owned: None, ..Self::to(&mut copy) }.keep(copy)
+                let mut copy = Dense::load(operand)?;
+                Self::to(&mut copy).keep(copy)
             }
         };
-        if swap {
-            factor.strides.swap(0, 1);
-        }
-        factor
+        Ok(if swap { factor.transposed() } else { factor })
+    }
+
+    /// An operand where it lies, if its elements are `N`s.
+    fn where_it_lies(operand: &Operand<'_>) -> Option<Self> {
+        let (pointer, strides) = operand.matrix(N::DTYPE)?;
+        let sizes = [operand.rows() as usize, operand.row_len()];
+        Some(Self { pointer: pointer.cast(), sizes, strides, owned: None })
+    }
+
+    fn transposed(mut self) -> Self {
+        self.sizes.swap(0, 1);
+        self.strides.swap(0, 1);
+        self
     }
 
     fn to(dense: &mut Dense<N>) -> Self {
         Self {
             pointer: dense.numbers.as_mut_ptr(),
+            sizes: [dense.height, dense.width],
             strides: [dense.width as isize, 1],
             owned: None,
         }
@@ -147,32 +154,31 @@ impl<N: Gemm> Factor<N> {
     }
 
     fn borrowed(&self) -> Self {
-        Self { pointer: self.pointer, strides: self.strides, owned: None }
+        Self { owned: None, ..*self }
     }
 }
 
-/// `c = alpha * a * b + beta * c` of the sizes height, depth, width.
-struct Product<N> {
-    sizes: [usize; 3],
-    alpha: N,
-    beta: N,
-}
-
-impl<N: Gemm> Product<N> {
-    fn compute(&self, a: &Factor<N>, b: &Factor<N>, c: &Factor<N>) {
-        // SAFETY: the signature checked that the shapes go together, so that all elements that the product reaches
-        // lie in operands of the kernel, or in a copy of one of the same shape that the factor keeps.
-        unsafe {
-            N::gemm(
-                self.sizes,
-                self.alpha,
-                (a.pointer, a.strides),
-                (b.pointer, b.strides),
-                self.beta,
-                (c.pointer, c.strides),
-            )
-        }
+/// `c = alpha * a * b + beta * c`
+fn compute<N: Gemm>(a: &Factor<N>, b: &Factor<N>, c: &Factor<N>, alpha: N, beta: N) -> Done {
+    let [height, width] = c.sizes;
+    let depth = a.sizes[1];
+    if a.sizes != [height, depth] || b.sizes != [depth, width] {
+        let message = format!("{:?} times {:?} does not give {:?}", a.sizes, b.sizes, c.sizes);
+        return Err(DeviceError::BadArgument { arg: 0, message });
     }
+    // SAFETY: the sizes go together, as was just checked, so that all elements that the product reaches lie in operands
+    // of the kernel, or in a copy of one that the factor keeps. A target is an operand that may be written.
+    unsafe {
+        N::gemm(
+            [height, depth, width],
+            alpha,
+            (a.pointer, a.strides),
+            (b.pointer, b.strides),
+            beta,
+            (c.pointer, c.strides),
+        )
+    }
+    Ok(())
 }
 
 /// A number type with a fast product.

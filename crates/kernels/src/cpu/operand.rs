@@ -8,7 +8,7 @@ use super::number::Number;
 /// An argument as its address, dtype, shape and strides.
 ///
 /// Operands may overlap: nothing here makes a reference to an element, and a body reads all it needs of a row before
-/// it stores that row.
+/// it stores that row. Nothing outside of an operand is ever reached, whatever a body asks for.
 #[derive(Clone, Copy)]
 pub struct Operand<'a> {
     base: *mut u8,
@@ -44,7 +44,9 @@ impl<'a> Operand<'a> {
     /// The number of rows: one for a scalar, none where a dimension but the last is empty.
     pub fn rows(&self) -> u64 {
         let shape = self.shape();
-        shape[..shape.len().saturating_sub(1)].iter().product()
+        // Where the rows are empty, there may be any number of them.
+        let outer = &shape[..shape.len().saturating_sub(1)];
+        if outer.contains(&0) { 0 } else { outer.iter().fold(1, |rows, &n| rows.saturating_mul(n)) }
     }
 
     /// Elements in a row: along the last dimension.
@@ -88,14 +90,31 @@ impl<'a> Operand<'a> {
         whole.then(|| (self.base, [(strides[0] / bytes) as isize, (strides[1] / bytes) as isize]))
     }
 
+    /// Room for `count` numbers.
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub fn room<N: Number>(count: usize) -> Result<Vec<N>, DeviceError> {
+        let mut numbers = Vec::new();
+        numbers.try_reserve_exact(count).map_err(|_| {
+            let message = format!("no memory to work on {count} of its elements at a time");
+            DeviceError::BadArgument { arg: 0, message }
+        })?;
+        numbers.resize(count, N::default());
+        Ok(numbers)
+    }
+
     /// The address of element `start` of row `row` and the stride there, after checking that `count` elements follow.
     fn locate(&self, row: u64, start: usize, count: usize) -> (*mut u8, isize) {
         let (shape, strides) = (self.view.shape(), self.view.strides());
+        let end = start.checked_add(count);
         assert!(
-            row < self.rows().max(1) && start + count <= self.row_len(),
-            "row {row}, elements {start}..{} of {shape:?}",
-            start + count
+            row < self.rows() && end.is_some_and(|end| end <= self.row_len()),
+            "row {row}, {count} elements from {start} on, of {shape:?}"
         );
+        if count == 0 {
+            return (self.base, 0);
+        }
         let Some(last) = shape.len().checked_sub(1) else { return (self.base, 0) };
         let mut index = [0u64; MAX_DIMS];
         let mut left = row;

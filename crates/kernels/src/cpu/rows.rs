@@ -9,12 +9,13 @@ use super::operand::Operand;
 type Done = Result<(), DeviceError>;
 
 /// Loads row after row of argument 0 into one block of numbers.
-fn each_row<N: Number>(source: &Operand<'_>, mut each: impl FnMut(u64, &mut [N])) {
-    let mut row_of = vec![N::default(); source.row_len()];
+fn each_row<N: Number>(source: &Operand<'_>, mut each: impl FnMut(u64, &mut [N])) -> Done {
+    let mut row_of = Operand::room(source.row_len())?;
     for row in 0..source.rows() {
         source.load(row, 0, &mut row_of);
         each(row, &mut row_of);
     }
+    Ok(())
 }
 
 /// Calls `reduce` for every row and puts what it returns at the row's place in the target.
@@ -23,8 +24,7 @@ fn reduce<N: Number>(args: &KernelArgs<'_>, reduce: impl Fn(&[N]) -> N) -> Done 
     let length = target.row_len().max(1) as u64;
     each_row::<N>(&source, |row, numbers| {
         target.store(row / length, (row % length) as usize, &[reduce(numbers)]);
-    });
-    Ok(())
+    })
 }
 
 /// The sum of each row.
@@ -67,8 +67,7 @@ pub fn softmax(args: &mut KernelArgs<'_>) -> Done {
         seen.iter_mut().for_each(|x| *x /= sum);
         hidden.fill(0.0);
         target.store(row, 0, numbers);
-    });
-    Ok(())
+    })
 }
 
 /// Each row with its mean taken away and divided by its deviation, then scaled and shifted.
@@ -85,8 +84,7 @@ pub fn layernorm(args: &mut KernelArgs<'_>) -> Done {
             *x = (*x - mean) * factor * gamma + beta;
         }
         target.store(row, 0, numbers);
-    });
-    Ok(())
+    })
 }
 
 /// Each row divided by its root mean square, then scaled.
@@ -99,8 +97,7 @@ pub fn rmsnorm(args: &mut KernelArgs<'_>) -> Done {
         let factor = 1.0 / (square + epsilon).sqrt();
         numbers.iter_mut().zip(&gamma).for_each(|(x, gamma)| *x *= factor * gamma);
         target.store(row, 0, numbers);
-    });
-    Ok(())
+    })
 }
 
 /// Row `ids[i]` of the table at place `i` of the target.
@@ -108,7 +105,7 @@ pub fn embedding(args: &mut KernelArgs<'_>) -> Done {
     let (table, ids) = (Operand::read(args, 0)?, Operand::read(args, 1)?);
     let target = Operand::write(args, 2)?;
     let count = table.rows();
-    let mut row_of = vec![0f32; table.row_len()];
+    let mut row_of = Operand::room::<f32>(table.row_len())?;
     let mut id = [0i64];
     for place in 0..ids.row_len() {
         ids.load(0, place, &mut id);
@@ -124,7 +121,7 @@ pub fn embedding(args: &mut KernelArgs<'_>) -> Done {
 
 fn whole(args: &KernelArgs<'_>, arg: usize) -> Result<Vec<f32>, DeviceError> {
     let operand = Operand::read(args, arg)?;
-    let mut numbers = vec![0f32; operand.row_len()];
+    let mut numbers = Operand::room(operand.row_len())?;
     operand.load(0, 0, &mut numbers);
     Ok(numbers)
 }

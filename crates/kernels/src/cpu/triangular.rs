@@ -8,7 +8,7 @@ use super::operand::Operand;
 /// The lower triangle `l` of `a = l * lT`, in place; what is above the diagonal stays.
 pub fn potrf(args: &mut KernelArgs<'_>) -> Result<(), DeviceError> {
     let a = Operand::write(args, 0)?;
-    let mut l = Dense::<f32>::load(&a);
+    let mut l = Dense::<f32>::load(&a)?;
     for row in 0..l.height {
         for column in 0..row {
             let sum = dot(&l.row(row)[..column], &l.row(column)[..column]);
@@ -34,8 +34,8 @@ pub fn trsm(args: &mut KernelArgs<'_>) -> Result<(), DeviceError> {
     let (l, target) = (Operand::read(args, 0)?, Operand::write(args, 1)?);
     let alpha = args.scalar(0)?.as_f32();
     let (left, transposed) = (args.scalar(1)?.as_bool(), args.scalar(2)?.as_bool());
-    let l = Dense::<f32>::load(&l);
-    let mut x = Dense::<f32>::load(&target);
+    let l = Dense::<f32>::load(&l)?;
+    let mut x = Dense::<f32>::load(&target)?;
     x.numbers.iter_mut().for_each(|x| *x *= alpha);
     match (left, transposed) {
         (true, false) => (0..l.height).for_each(|row| solve_row(&l, &mut x, row, 0..row, false)),

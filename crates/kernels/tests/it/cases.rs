@@ -33,7 +33,7 @@ fn some(rng: &mut Rng) -> u64 {
 }
 
 /// Shapes that go together, by kernel.
-fn shapes(name: &str, rng: &mut Rng, scalars: &[Scalar]) -> Vec<Vec<u64>> {
+pub fn shapes(name: &str, rng: &mut Rng, scalars: &[Scalar]) -> Vec<Vec<u64>> {
     let (m, n, k) = (size(rng), size(rng), size(rng));
     let swapped = |at: usize, shape: [u64; 2]| {
         if scalars[at].as_bool() { vec![shape[1], shape[0]] } else { shape.to_vec() }
@@ -102,11 +102,11 @@ pub fn dtypes(entry: &Entry, rng: &mut Rng) -> Vec<Vec<Dtype>> {
     choices
 }
 
-fn is_float(dtype: Dtype) -> bool {
+pub fn is_float(dtype: Dtype) -> bool {
     Tolerance::epsilon(dtype) > 0.0
 }
 
-fn values(name: &str, position: usize, held: &Held, rows: u64, rng: &mut Rng) -> Vec<f64> {
+pub fn values(name: &str, position: usize, held: &Held, rows: u64, rng: &mut Rng) -> Vec<f64> {
     let shape = held.view.shape();
     let count = shape.iter().product::<u64>() as usize;
     let mut values: Vec<f64> = (0..count)
@@ -161,7 +161,7 @@ impl Case {
             one.set(&values);
             held.push(one);
         }
-        let args: Vec<_> = held.iter().map(Held::arg).collect();
+        let args: Vec<_> = held.iter().enumerate().map(|(at, held)| held.arg(at)).collect();
         signature.check(&args, &scalars).unwrap_or_else(|error| panic!("{name}: {error}"));
         let (wanted, bound) = wanted(entry, &held, &scalars);
         Self { held, scalars, wanted, bound }
@@ -195,7 +195,7 @@ impl Case {
 }
 
 /// What the reference makes of a call, and how far a backend may be away from it.
-fn wanted(entry: &Entry, held: &[Held], scalars: &[Scalar]) -> (Vec<f64>, f64) {
+pub fn wanted(entry: &Entry, held: &[Held], scalars: &[Scalar]) -> (Vec<f64>, f64) {
     let (name, target) = (entry.signature.name.as_str(), held.last().unwrap());
     let dtypes: Vec<Dtype> = held.iter().map(|held| held.view.dtype()).collect();
     let shapes: Vec<Vec<u64>> = held.iter().map(|held| held.view.shape().to_vec()).collect();

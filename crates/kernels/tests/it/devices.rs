@@ -22,11 +22,11 @@ fn open(probe: &dyn BackendProbe) -> Option<Arc<dyn Device>> {
     need(&format!("a {} device", probe.backend()), probe.open(0))
 }
 
-fn vulkan() -> Option<Arc<dyn Device>> {
+pub fn vulkan() -> Option<Arc<dyn Device>> {
     open(&syncline_vulkan::Probe::default())
 }
 
-fn opencl() -> Option<Arc<dyn Device>> {
+pub fn opencl() -> Option<Arc<dyn Device>> {
     open(&syncline_opencl::Probe::default())
 }
 

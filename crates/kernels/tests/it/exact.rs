@@ -40,10 +40,10 @@ fn large_integers_are_filled_and_copied_whole() {
     let scalars = [Scalar::I64(value)];
     // SAFETY: the bytes are this test's own.
     let mut fill = unsafe { KernelArgs::from_raw(&raw[..1], &scalars) };
-    library.get("fill").unwrap().kernel.cpu_function().unwrap()(&mut fill).unwrap();
+    library.get("fill").unwrap().kernel.call(&mut fill).unwrap();
     // SAFETY: as above.
     let mut copy = unsafe { KernelArgs::from_raw(&raw, &[]) };
-    library.get("copy").unwrap().kernel.cpu_function().unwrap()(&mut copy).unwrap();
+    library.get("copy").unwrap().kernel.call(&mut copy).unwrap();
     assert_eq!(bytes[..8], value.to_le_bytes());
     assert_eq!(bytes[8..], value.to_le_bytes());
 }
@@ -57,6 +57,6 @@ fn a_target_may_be_one_of_the_sources() {
     let raw = [false, false, true].map(|writes| RawArg { base, view, writes });
     // SAFETY: the numbers are this test's own.
     let mut args = unsafe { KernelArgs::from_raw(&raw, &[]) };
-    library.get("add").unwrap().kernel.cpu_function().unwrap()(&mut args).unwrap();
+    library.get("add").unwrap().kernel.call(&mut args).unwrap();
     assert!(numbers.iter().enumerate().all(|(n, &x)| x == 2.0 * n as f32));
 }

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use syncline_deps::{Access, Dtype};
-use syncline_device::Scalar;
+use syncline_device::{Backend, Scalar};
 use syncline_kernels::load_shared_object;
 use syncline_testing::Rng;
 
@@ -38,6 +38,10 @@ fn a_function_of_a_shared_object_is_a_kernel() {
     assert_eq!(held[0].get().values, [1.5, 2.5, 3.5, 4.5, 5.5]);
     let error = run(&kernel, &mut held, &[]).unwrap_err();
     assert!(error.contains("returned 3"), "{error}");
+
+    // It knows nothing of blocks: each would do all of the work, at the same time as the others.
+    let error = kernel.check(Backend::Cpu, &[held[0].arg(0)], &[], 4).unwrap_err().to_string();
+    assert!(error.contains("4 blocks"), "{error}");
 
     // SAFETY: nothing is called.
     let missing = unsafe { load_shared_object("shift", path, "shrift") }.unwrap_err();

@@ -94,8 +94,9 @@ impl Held {
         Tensor::new(&shape, self.places().into_iter().map(at).collect())
     }
 
-    pub fn arg(&self) -> Arg {
-        Arg::new(self.access, BufferId(0), self.view)
+    /// The argument, in a buffer of this number.
+    pub fn arg(&self, buffer: usize) -> Arg {
+        Arg::new(self.access, BufferId(buffer as u64), self.view)
     }
 }
 
@@ -157,5 +158,5 @@ pub fn run(kernel: &Kernel, held: &mut [Held], scalars: &[Scalar]) -> Result<(),
         .collect();
     // SAFETY: every argument has bytes of its own, which nobody else touches while the kernel runs.
     let mut args = unsafe { KernelArgs::from_raw(&raw, scalars) };
-    kernel.cpu_function().expect("a body on the CPU")(&mut args)
+    kernel.call(&mut args).map_err(|error| error.to_string())
 }

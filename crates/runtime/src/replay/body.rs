@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use syncline_deps::View;
+use syncline_deps::{Arg, View};
 use syncline_device::copy::CopyPlan;
 use syncline_device::{Backend, DeviceError, Kernel, KernelArgs, KernelOutcome, RawArg, Scalar};
 
@@ -102,16 +102,19 @@ impl TaskBody {
         Self(Kind::Kernel(KernelBody { kernel: kernel.clone(), scalars: scalars.into() }))
     }
 
-    /// What a CPU lane calls.
-    pub(super) fn into_call(self) -> Result<Box<Call>, DeviceError> {
+    /// What a CPU lane calls with arguments like `args`.
+    ///
+    /// # Safety
+    /// It is called with arguments that lie as `args` say, in buffers that overlap where theirs are the same.
+    pub(super) unsafe fn into_call(self, args: &[Arg]) -> Result<Box<Call>, DeviceError> {
         let KernelBody { kernel, scalars } = match self.0 {
             Kind::Call(call) => return Ok(call),
             Kind::Kernel(body) => body,
         };
-        kernel.require(Backend::Cpu)?;
+        kernel.check(Backend::Cpu, args, &scalars, 1)?;
         Ok(Box::new(move |args| {
-            let function = kernel.cpu_function().expect("looked for above; kernels never change");
-            function(&mut args.open_with(&scalars)).map_err(boxed)
+            // SAFETY: just checked for arguments that lie in the same way.
+            unsafe { kernel.call_checked(&mut args.open_with(&scalars)) }.map_err(boxed)
         }))
     }
 

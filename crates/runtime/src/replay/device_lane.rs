@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use syncline_deps::{Access, View};
+use syncline_deps::{Access, Arg, View};
 use syncline_device::{
     Backend, Batch, Buffer, BufferView, Command, Device, DeviceError, DeviceSpec, KernelArg, Lane,
     Point, Recording, SubmissionGuard,
@@ -21,7 +21,7 @@ use super::body::{KernelBody, TaskBody};
 use super::bridge::{Bridge, Side};
 use super::error::LoadError;
 use super::label;
-use super::load::LoadOptions;
+use super::load::{LoadOptions, describe};
 use super::shared::Shared;
 
 /// The lanes of a loaded plan that are not threads of the host.
@@ -314,7 +314,8 @@ fn body(
         device,
     })?;
     let refused = |source| LoadError::NoKernel { task: name(), index: task, device, source };
-    body.kernel.require(device.backend).map_err(refused)?;
+    let args: Vec<Arg> = plan.args_of(task).map(|arg| describe(plan, &arg)).collect();
+    body.kernel.check(device.backend, &args, &body.scalars, 1).map_err(refused)?;
     if device.backend != Backend::Cpu {
         let views: Vec<View> = plan.args_of(task).map(seen).collect();
         body.kernel.source(device.backend, &views).map_err(refused)?;

@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use syncline_deps::{Access, Dtype, View};
+use syncline_deps::{Access, Arg, Dtype, View};
 use syncline_device::{
     Backend, Buffer, CancelToken, Deadline, Device, DeviceError, DeviceSpec, RawArg,
 };
 use syncline_plan::{
     CopyIndex, DeviceIndex, ExecutionPlan, LaneIndex, LaneKind, MemoryIndex, MemoryPlace, Op,
-    OpKind, TaskInfo,
+    OpKind, PlanArg, TaskInfo,
 };
 
 use super::apart::Apart;
@@ -477,7 +477,9 @@ impl LaneLoader<'_> {
     ) -> Result<Box<Call>, LoadError> {
         match op.kind {
             OpKind::Task(task) => {
+                let mut described = Vec::new();
                 for arg in self.plan.args_of(task) {
+                    described.push(describe(self.plan, &arg));
                     let view = match arg.access {
                         // Nobody orders others' writes against it, so that it must not be looked into.
                         Access::NoDep => nothing(arg.view.dtype()),
@@ -494,7 +496,9 @@ impl LaneLoader<'_> {
                     kernel: info.kernel().to_owned(),
                     device: spec.to_string(),
                 })?;
-                body.into_call().map_err(|source| LoadError::NoKernel {
+                // SAFETY: it is called with what was pushed above. What is bound to two buffers of the plan of which one
+                // is written is never the same.
+                unsafe { body.into_call(&described) }.map_err(|source| LoadError::NoKernel {
                     task: name(),
                     index: task,
                     device: spec,
@@ -529,6 +533,15 @@ impl LaneLoader<'_> {
         let base = self.bases[memory.index()];
         self.args.push((RawArg { base, view, writes }, memory));
     }
+}
+
+/// An argument of a task as its kernel checks it. The plan's buffers exist, so that others may overlap them.
+pub(super) fn describe(plan: &ExecutionPlan, arg: &PlanArg<'_>) -> Arg {
+    let access = match arg.access {
+        Access::Output => Access::OutputExisting,
+        other => other,
+    };
+    Arg::new(access, plan.memories()[arg.memory.index()].buffer, *arg.view)
 }
 
 /// A view of no elements.

@@ -168,17 +168,17 @@ impl Shared {
         let addresses = Addresses::of(work);
         let outcome = match body {
             Body::Blocks(body) => {
-                // SAFETY: see above; blocks take what is written in disjoint parts.
-                let args = unsafe { KernelArgs::from_late(&addresses, &[]) };
-                let mut args = args.with_block(block, blocks);
+                // SAFETY: see above; each block runs once, and takes what is written in parts of its own.
+                let mut args =
+                    unsafe { KernelArgs::from_late(&addresses, &[]).with_block(block, blocks) };
                 guarded(|| body(&mut args))
             }
             Body::Kernel(kernel, scalars) => {
                 // SAFETY: as above.
-                let args = unsafe { KernelArgs::from_late(&addresses, scalars) };
-                let mut args = args.with_block(block, blocks);
-                let function = kernel.cpu_function().expect("checked at submission");
-                guarded(|| function(&mut args))
+                let mut args =
+                    unsafe { KernelArgs::from_late(&addresses, scalars).with_block(block, blocks) };
+                // SAFETY: the call was checked at submission.
+                guarded(|| unsafe { kernel.call_checked(&mut args) })
             }
             Body::Parts(parts) => {
                 let part = &parts[block as usize];

@@ -103,8 +103,8 @@ impl Shared {
             return Err(never_fits(spec, resource, "workers", size, spec.blocks.into()));
         }
         match &spec.body {
-            Body::Kernel(kernel, _) => kernel
-                .require(Backend::Cpu)
+            Body::Kernel(kernel, scalars) => kernel
+                .check(Backend::Cpu, &spec.args, scalars, spec.blocks)
                 .map_err(|source| StreamError::Device { task: task(), source }),
             Body::Parts(parts) if parts.len() == spec.blocks as usize => check_parts(spec),
             Body::Parts(parts) => Err(blocks_of_bodies(spec, parts.len())),

@@ -100,13 +100,11 @@ fn a_failure_on_the_cpu_ends_the_run_on_all_devices() {
             return negate();
         }
         let (is_armed, scale) = (is_armed.clone(), scale.clone());
-        let kernel = Kernel::cpu("scale", move |args: &mut KernelArgs<'_>| {
-            match is_armed.load(Ordering::SeqCst) {
-                true => Err("on purpose".to_owned()),
-                false => scale.cpu_function().unwrap()(args),
-            }
+        let kernel = scale.around(move |body| match is_armed.load(Ordering::SeqCst) {
+            true => Err("on purpose".to_owned()),
+            false => body(),
         });
-        TaskBody::kernel(&kernel, [Scalar::I64(-1)])
+        TaskBody::kernel(&kernel.unwrap(), [Scalar::I64(-1)])
     });
     let buffer = numbers(&devices[0]);
     let bindings = Bindings::new().bind("x", &buffer);
@@ -147,13 +145,13 @@ fn a_cancel_reaches_batches_that_wait_on_devices() {
             return negate();
         }
         let (is_slow, scale) = (is_slow.clone(), scale.clone());
-        let kernel = Kernel::cpu("scale", move |args: &mut KernelArgs<'_>| {
+        let kernel = scale.around(move |body| {
             if is_slow.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            scale.cpu_function().unwrap()(args)
+            body()
         });
-        TaskBody::kernel(&kernel, [Scalar::I64(-1)])
+        TaskBody::kernel(&kernel.unwrap(), [Scalar::I64(-1)])
     });
     let buffer = numbers(&devices[0]);
     let bindings = Bindings::new().bind("x", &buffer);

@@ -4,6 +4,7 @@
 //! - `transfers`: bytes between devices of every pair, flat and strided, whole and staged
 //! - `random`: random integer programs over CPU, Vulkan and OpenCL in one plan, against a serial run of plain code
 //! - `programs`: Cholesky, a layer of a network and attention, over all three
+//! - `doors`: every way to launch a kernel refuses calls that the kernel could not work with
 //! - `faults`: failures, cancels, many runs, and plans dropped half way
 //!
 //! Where `CI` is set, a missing driver is a failure; elsewhere the tests say what they leave out. Each test is over in
@@ -11,6 +12,7 @@
 
 #![cfg(all(feature = "vulkan", feature = "opencl"))]
 
+mod doors;
 mod faults;
 mod found;
 mod programs;
