@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use syncline_deps::{Arg, Dtype, View};
 use syncline_device::{
-    Command, Deadline, Device, Grid, Kernel, KernelArg, KernelSource, LaneKind, Recording,
+    Backend, Command, Deadline, Device, Grid, Kernel, KernelArg, KernelSource, LaneKind, Recording,
 };
 use syncline_plan::{BufferSpec, CompileOptions, ExecutionPlan, TaskGraph, TaskInfo, TaskSpec};
 use syncline_runtime::executor::machine_of;
@@ -25,9 +25,14 @@ pub fn run(
     peers: Vec<Side<'_>>,
 ) -> Vec<Row> {
     let backend = device.spec().backend;
-    let source = KernelSource::new(text, "bump", [ITEMS as u32, 1, 1]);
+    let group = [ITEMS as u32, 1, 1];
+    let source = match backend {
+        Backend::Vulkan => KernelSource::wgsl(text, "bump", group),
+        // SAFETY: it is called with as many elements as it has work items.
+        _ => unsafe { KernelSource::native(backend, text, "bump", group) },
+    };
     let source = source.grid(Grid::Elements { arg: 0 });
-    let kernel = Kernel::builder("bump").source(backend, source).build();
+    let kernel = Kernel::builder("bump").source(source).build();
     let buffer = || {
         let buffer = device.buffer(4 * ITEMS as u64);
         buffer.write(0, &[0f32; ITEMS]).expect("it fits");

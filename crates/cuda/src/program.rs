@@ -26,8 +26,6 @@ type Loaded = Arc<OnceLock<Result<Module, Arc<str>>>>;
 
 /// A function that can be launched.
 pub(crate) struct Entry {
-    /// Keeps the key from being taken for another source's.
-    pub(crate) source: KernelSource,
     pub(crate) function: Function,
     /// What the function lives in.
     _module: Loaded,
@@ -64,27 +62,26 @@ impl Programs {
             task: None,
             message: message.into(),
         };
-        let loaded = lock(&self.loaded).entry(source.text.clone()).or_default().clone();
+        let loaded = lock(&self.loaded).entry(source.text().clone()).or_default().clone();
         // Other programs are compiled at the same time; whoever needs this one waits for it.
-        let module = loaded.get_or_init(|| self.load(&source.text));
+        let module = loaded.get_or_init(|| self.load(source.text()));
         let module = module.as_ref().map_err(|log| failed(log.to_string()))?;
-        let name = CString::new(&*source.entry)
-            .map_err(|_| failed(format!("`{}` cannot be a function's name", source.entry)))?;
+        let name = CString::new(&**source.entry())
+            .map_err(|_| failed(format!("`{}` cannot be a function's name", source.entry())))?;
         // SAFETY: the module is loaded, and lives as long as the entry.
         let found = self
             .primary
             .enter()
             .and_then(|()| unsafe { result::module::get_function(module.handle, name) });
         let function = found.map_err(|error| {
-            let entry = &source.entry;
+            let entry = source.entry();
             failed(format!(
                 "there is no `extern \"C\" __global__` function `{entry}`: {}",
                 text(error)
             ))
         })?;
-        let (source, function) = (source.clone(), Function(function));
-        let entry = Arc::new(Entry { source, function, _module: loaded.clone() });
-        Ok(lock(&self.entries).entry(entry.source.key()).or_insert(entry).clone())
+        let entry = Entry { function: Function(function), _module: loaded.clone() };
+        Ok(lock(&self.entries).entry(source.key()).or_insert_with(|| Arc::new(entry)).clone())
     }
 
     fn load(&self, source: &str) -> Result<Module, Arc<str>> {

@@ -277,9 +277,9 @@ impl KernelBuilder {
         self
     }
 
-    /// The source for `backend`, whatever the arguments; a later one replaces an earlier one.
-    pub fn source(self, backend: Backend, source: KernelSource) -> Self {
-        self.with(backend, Sources::Fixed(Arc::new(source)))
+    /// The source for its backend, whatever the arguments; a later one replaces an earlier one.
+    pub fn source(self, source: KernelSource) -> Self {
+        self.with(source.backend(), Sources::Fixed(Arc::new(source)))
     }
 
     /// Sources for `backend` that depend on the arguments. `choose` gives arguments that the kernel takes there a

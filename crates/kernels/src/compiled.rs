@@ -50,12 +50,15 @@ pub fn attach(
 }
 
 fn source(language: Language, name: &str, recipe: &Recipe, spec: &Spec) -> KernelSource {
-    let text = match language {
-        Language::Wgsl => wgsl::text(name, recipe, spec),
-        Language::OpenClC => opencl::text(name, recipe, spec),
+    let (backend, text) = match language {
+        Language::Wgsl => (Backend::Vulkan, wgsl::text(name, recipe, spec)),
+        Language::OpenClC => (Backend::OpenCl, opencl::text(name, recipe, spec)),
     };
     let types: Vec<_> = spec.scalars.iter().map(|scalar| scalar.given).collect();
-    KernelSource::new(text, &entry(name), recipe.group).grid(recipe.grid).scalars(types)
+    // SAFETY: the text goes by the shapes that it is told, within one another as the kernel's signature demands; tests
+    // run every kernel on calls that the signature lets pass, and on others.
+    let source = unsafe { KernelSource::native(backend, text, &entry(name), recipe.group) };
+    source.grid(recipe.grid).scalars(types)
 }
 
 /// The function of a kernel in its source: not the name alone, which may be that of a function of the language.

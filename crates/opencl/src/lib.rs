@@ -22,8 +22,10 @@
 //! let text = "__kernel void twice(__global float *x, __global const uint *params) {
 //!     if (get_global_id(0) < params[2]) x[params[0] + get_global_id(0)] *= 2.0f;
 //! }";
-//! let source = KernelSource::new(text, "twice", [64, 1, 1]).grid(Grid::Elements { arg: 0 });
-//! let twice = Kernel::builder("twice").source(Backend::OpenCl, source).build();
+//! // SAFETY: it touches the elements of its argument only, of which there are as many as work items.
+//! let source = unsafe { KernelSource::native(Backend::OpenCl, text, "twice", [64, 1, 1]) };
+//! let source = source.grid(Grid::Elements { arg: 0 });
+//! let twice = Kernel::builder("twice").source(source).build();
 //! let view = device.buffer(12).tensor(Dtype::F32, &[3])?;
 //! view.buffer().write(0, &[1.0f32, 2.0, 3.0])?;
 //! let dispatch = Command::dispatch(&twice, vec![KernelArg::inout(view.clone())], vec![]);

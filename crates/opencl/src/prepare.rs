@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use opencl3::kernel::set_kernel_arg;
 use opencl3::memory::{
@@ -31,13 +31,18 @@ pub(crate) struct Preparer {
     pub(crate) at: usize,
     /// Memory for parameter blocks and copies on the way; not counted as the device's use.
     scratch: OpenClAllocator,
-    copies: KernelSource,
+    /// What copies units of 1, 2, 4 and 8 bytes.
+    copies: [KernelSource; 4],
 }
 
 impl Preparer {
     pub(crate) fn new(context: Arc<Context>, at: usize) -> Result<Self, DeviceError> {
         let scratch = OpenClAllocator::new(&context, at, context.devices[at].1.memory_bytes)?;
-        let copies = KernelSource::new(include_str!("copy.cl"), "copy_1", [1; 3]);
+        let text: Arc<str> = include_str!("copy.cl").into();
+        let copies = ["copy_1", "copy_2", "copy_4", "copy_8"].map(|entry| {
+            // SAFETY: it is launched by this crate alone, over the units that lie in its arguments.
+            unsafe { KernelSource::native(Backend::OpenCl, text.clone(), entry, [1; 3]) }
+        });
         Ok(Self { context, at, scratch, copies })
     }
 
@@ -137,12 +142,8 @@ impl Preparer {
 
     /// The kernel that copies units of `bytes` bytes.
     fn copy_kernel(&self, bytes: u64) -> Result<Arc<Entry>, DeviceError> {
-        static ENTRIES: OnceLock<[Arc<str>; 4]> = OnceLock::new();
-        let entries =
-            ENTRIES.get_or_init(|| ["copy_1", "copy_2", "copy_4", "copy_8"].map(Into::into));
-        let mut source = self.copies.clone();
-        source.entry = entries[bytes.trailing_zeros() as usize].clone();
-        self.context.programs[self.at].get(self.context.cl(), &"strided copy".into(), &source)
+        let source = &self.copies[bytes.trailing_zeros() as usize];
+        self.context.programs[self.at].get(self.context.cl(), &"strided copy".into(), source)
     }
 }
 

@@ -32,8 +32,6 @@ pub(crate) struct Programs {
 
 /// A function that can be launched.
 pub(crate) struct Entry {
-    /// Keeps the key from being taken for another source's.
-    _source: KernelSource,
     built: Arc<OnceLock<Result<Program, Arc<str>>>>,
     name: CString,
     /// Kernel objects that nobody uses: making one takes longer than setting its arguments.
@@ -69,16 +67,19 @@ impl Programs {
             task: None,
             message: message.into(),
         };
-        let built = lock(&self.built).entry(source.text.clone()).or_default().clone();
+        let built = lock(&self.built).entry(source.text().clone()).or_default().clone();
         // Other programs are compiled at the same time; whoever needs this one waits for it.
-        if let Err(log) = built.get_or_init(|| self.build(context, &source.text)) {
+        if let Err(log) = built.get_or_init(|| self.build(context, source.text())) {
             return Err(failed(format!("its OpenCL C does not compile:\n{log}")));
         }
-        let name = CString::new(&*source.entry)
-            .map_err(|_| failed(format!("`{}` cannot be a function's name", source.entry)))?;
-        let entry = Entry { _source: source.clone(), built, name, idle: Mutex::default() };
+        let name = CString::new(&**source.entry())
+            .map_err(|_| failed(format!("`{}` cannot be a function's name", source.entry())))?;
+        let entry = Entry { built, name, idle: Mutex::default() };
         let first = entry.make().map_err(|code| {
-            failed(format!("there is no kernel function `{}` in its source: {code}", source.entry))
+            failed(format!(
+                "there is no kernel function `{}` in its source: {code}",
+                source.entry()
+            ))
         })?;
         lock(&entry.idle).push(first);
         let mut entries = lock(&self.entries);

@@ -90,7 +90,7 @@ fn require_declared_scalars(
     }
     let declared = [Backend::Vulkan, Backend::OpenCl].into_iter().find_map(|backend| {
         let source = entry.kernel.source(backend, &[]).ok()?;
-        source.scalars.as_ref().map(|types| types.len())
+        source.scalar_types().map(<[_]>::len)
     });
     if declared.is_none_or(|count| count == scalars.len()) {
         return Ok(());

@@ -80,11 +80,11 @@ impl UserKernel<'_> {
             has_body = true;
         }
         if let Some(file) = self.text("wgsl")? {
-            builder = builder.source(Backend::Vulkan, self.wgsl(file, &launch)?);
+            builder = builder.source(self.wgsl(file, &launch)?);
             has_body = true;
         }
         if let Some(file) = self.text("opencl")? {
-            builder = builder.source(Backend::OpenCl, self.opencl(file, &launch)?);
+            builder = builder.source(self.opencl(file, &launch)?);
             has_body = true;
         }
         if !has_body {
@@ -154,7 +154,7 @@ impl UserKernel<'_> {
                 message: fault.message,
             }
         })?;
-        Ok(launch.source(text, group))
+        Ok(launch.finish(KernelSource::wgsl(text, launch.entry, group)))
     }
 
     /// Only a driver can tell whether OpenCL C is right; its log then names the file and the line.
@@ -168,7 +168,10 @@ impl UserKernel<'_> {
         }
         let shown = path.display().to_string().replace(['\\', '"'], "/");
         let group = self.group()?;
-        Ok(launch.source(format!("#line 1 \"{shown}\"\n{text}"), group))
+        let text = format!("#line 1 \"{shown}\"\n{text}");
+        // SAFETY: whoever set `trust_kernels` vouches for the conduct of the program's kernels.
+        let source = unsafe { KernelSource::native(Backend::OpenCl, text, launch.entry, group) };
+        Ok(launch.finish(source))
     }
 
     fn parameters(&self) -> Result<Vec<Parameter>, ProgramError> {
@@ -241,7 +244,7 @@ impl UserKernel<'_> {
 }
 
 impl Launch<'_> {
-    fn source(&self, text: String, group: [u32; 3]) -> KernelSource {
-        KernelSource::new(text, self.entry, group).grid(self.grid).scalars(self.scalars.clone())
+    fn finish(&self, source: KernelSource) -> KernelSource {
+        source.grid(self.grid).scalars(self.scalars.clone())
     }
 }

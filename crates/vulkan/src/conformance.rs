@@ -1,7 +1,7 @@
 //! The conformance suite with kernels in WGSL.
 
 use syncline_device::conformance::Suite;
-use syncline_device::{Backend, Grid, Kernel, KernelSource};
+use syncline_device::{Grid, Kernel, KernelSource};
 
 /// The suite of `syncline-device`, with the kernels that it dispatches in WGSL.
 ///
@@ -30,11 +30,14 @@ pub fn suite() -> Suite {
 }
 
 /// A kernel over the elements of `f32` arguments: `body` is a statement that may use `i`, the number of the element,
-/// `at(n, i)`, its place in argument `n`, which is called `arg_n`, and `scalar(n)`.
+/// `at(n, i)`, its place in argument `n`, which is called `arg_n`, and `scalar(n)`. It writes the argument with which it
+/// begins.
 pub fn elementwise(name: &str, args: usize, body: &str) -> Kernel {
     let bindings: String = (0..args)
         .map(|at| {
-            format!("@group(0) @binding({at}) var<storage, read_write> arg_{at}: array<f32>;\n")
+            let access =
+                if body.starts_with(&format!("arg_{at}[")) { "read_write" } else { "read" };
+            format!("@group(0) @binding({at}) var<storage, {access}> arg_{at}: array<f32>;\n")
         })
         .collect();
     let text = format!(
@@ -65,6 +68,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
 ",
         scalars = 18 * args
     );
-    let source = KernelSource::new(text, "main", [64, 1, 1]).grid(Grid::Elements { arg: 0 });
-    Kernel::builder(name).source(Backend::Vulkan, source).build()
+    let source = KernelSource::wgsl(text, "main", [64, 1, 1]).grid(Grid::Elements { arg: 0 });
+    Kernel::builder(name).source(source).build()
 }

@@ -392,12 +392,13 @@ impl<'a> Encoder<'a> {
         let source = dispatch.kernel.source(Backend::Vulkan, &views)?;
         let groups = source.groups(&views, dispatch.grid)?;
         let pipeline = self.kit.pipelines.get(&dispatch.kernel, &source, views.len())?;
+        pipeline.check_writes(dispatch)?;
         let mut bindings = Vec::with_capacity(views.len() + 1);
         let mut bound_starts = Vec::with_capacity(views.len());
         for (at, (arg, view)) in dispatch.args.iter().zip(&views).enumerate() {
+            let bytes_min = pipeline.bindings[at].bytes_min;
             let Some((first, last)) = view.span() else {
-                // Never touched: bound to the parameters, which are always there.
-                bindings.push(None);
+                bindings.push(self.nothing(bytes_min));
                 bound_starts.push(0);
                 continue;
             };
@@ -412,9 +413,17 @@ impl<'a> Encoder<'a> {
                     ),
                 });
             }
+            if range < bytes_min {
+                return Err(DeviceError::BadArgument {
+                    arg: at,
+                    message: format!(
+                        "it spans {range} bytes, and the WGSL declares a type of {bytes_min}"
+                    ),
+                });
+            }
             let (buffer, place) = self.kit.place(&arg.target)?;
             let offset = place + start;
-            bindings.push(Some(Binding { buffer: Some(buffer), offset, bytes: range }));
+            bindings.push(Binding { buffer: Some(buffer), offset, bytes: range });
             bound_starts.push(start);
         }
         let mut words = Vec::new();
@@ -429,16 +438,23 @@ impl<'a> Encoder<'a> {
             });
         }
         self.order(command);
-        // A binding has at least one word.
-        words.resize(words.len().max(1), 0);
+        // A binding has at least one word, and what the kernel takes it for.
+        let least = pipeline.bindings[views.len()].bytes_min.div_ceil(4).max(1);
+        words.resize(words.len().max(least as usize), 0);
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         let parameters =
             Binding { buffer: None, offset: self.block(&bytes), bytes: bytes.len() as u64 };
-        let bindings = bindings.into_iter().chain([None]);
-        let bindings = bindings.map(|binding| binding.unwrap_or(parameters)).collect();
+        bindings.push(parameters);
         let set = self.set(BindingSet { layout: pipeline.layout.set, bindings });
         self.ops.push(Op::Dispatch { pipeline, set, groups });
         Ok(())
+    }
+
+    /// What stands for an argument without elements: bytes that mean nothing, whatever a kernel does to them.
+    fn nothing(&mut self, bytes_min: u64) -> Binding {
+        let bytes = bytes_min.max(4);
+        let offset = self.push_bytes(&vec![0; bytes as usize]);
+        Binding { buffer: None, offset, bytes }
     }
 
     /// Where a block of parameters lies in what the host writes.

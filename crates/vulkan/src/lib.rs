@@ -8,7 +8,7 @@
 //! ```
 //! use syncline_deps::Dtype;
 //! use syncline_device::registry::BackendProbe;
-//! use syncline_device::{Backend, Command, Deadline, Grid, Kernel, KernelArg, KernelSource, LaneKind};
+//! use syncline_device::{Command, Deadline, Grid, Kernel, KernelArg, KernelSource, LaneKind};
 //!
 //! let probe = syncline_vulkan::Probe::new();
 //! if let Err(reason) = probe.probe() {
@@ -16,7 +16,7 @@
 //!     return Ok(());
 //! }
 //! let device = probe.open(0)?;
-//! let double = KernelSource::new(
+//! let double = KernelSource::wgsl(
 //!     "@group(0) @binding(0) var<storage, read_write> x: array<f32>;
 //!      @group(0) @binding(1) var<storage, read> params: array<u32>;
 //!      @compute @workgroup_size(64)
@@ -27,7 +27,7 @@
 //!     [64, 1, 1],
 //! );
 //! let double = double.grid(Grid::Elements { arg: 0 });
-//! let kernel = Kernel::builder("double").source(Backend::Vulkan, double).build();
+//! let kernel = Kernel::builder("double").source(double).build();
 //! let view = device.buffer(16).tensor(Dtype::F32, &[4])?;
 //! view.write_all(&[1.0f32, 2.0, 3.0, 4.0])?;
 //! let dispatch = Command::dispatch(&kernel, vec![KernelArg::inout(view.clone())], vec![]);

@@ -5,10 +5,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use ash::vk;
-use syncline_device::{DeviceError, Kernel, KernelSource};
+use syncline_device::{Backend, DeviceError, Dispatch, Kernel, KernelSource};
 
 use crate::gpu::{Gpu, lock};
-use crate::wgsl;
+use crate::wgsl::{self, BindingUse};
 
 /// Above this many sources the look-up by identity is emptied: programs that make sources without end must not keep
 /// all of them.
@@ -23,8 +23,8 @@ pub(crate) struct Pipelines {
 
 #[derive(Default)]
 struct State {
-    /// By the identity of a source, which is held so that no other can get the same.
-    by_source: HashMap<(usize, usize), (Arc<KernelSource>, Arc<Pipeline>)>,
+    /// By the identity of a source.
+    by_source: HashMap<(usize, usize), Arc<Pipeline>>,
     /// By what the source says: kernels that are made anew with the same text are compiled once.
     by_text: HashMap<Text, Arc<Pipeline>>,
     layouts: HashMap<usize, Arc<Layout>>,
@@ -36,12 +36,15 @@ struct Text {
     entry: Arc<str>,
     group: [u32; 3],
     args: usize,
+    is_checked: bool,
 }
 
 /// A kernel that can be launched.
 pub(crate) struct Pipeline {
     pub(crate) raw: vk::Pipeline,
     pub(crate) layout: Arc<Layout>,
+    /// How the module uses the arguments and the parameters.
+    pub(crate) bindings: Vec<BindingUse>,
 }
 
 /// The bindings of a kernel with a number of arguments: one for each, and one for the parameters.
@@ -65,20 +68,21 @@ impl Pipelines {
     pub(crate) fn get(
         &self,
         kernel: &Kernel,
-        source: &Arc<KernelSource>,
+        source: &KernelSource,
         args: usize,
     ) -> Result<Arc<Pipeline>, DeviceError> {
         let key = (source.key(), args);
         // Held while compiling: whoever wants the same pipeline waits for it instead of compiling it again.
         let mut state = lock(&self.state);
-        if let Some((_, pipeline)) = state.by_source.get(&key) {
+        if let Some(pipeline) = state.by_source.get(&key) {
             return Ok(pipeline.clone());
         }
         let text = Text {
-            text: source.text.clone(),
-            entry: source.entry.clone(),
-            group: source.group,
+            text: source.text().clone(),
+            entry: source.entry().clone(),
+            group: source.group(),
             args,
+            is_checked: source.is_checked(),
         };
         let pipeline = match state.by_text.get(&text) {
             Some(pipeline) => pipeline.clone(),
@@ -95,7 +99,7 @@ impl Pipelines {
         if state.by_source.len() >= SOURCES_MAX {
             state.by_source.clear();
         }
-        state.by_source.insert(key, (source.clone(), pipeline.clone()));
+        state.by_source.insert(key, pipeline.clone());
         Ok(pipeline)
     }
 
@@ -116,13 +120,13 @@ impl Pipelines {
     ) -> Result<Pipeline, DeviceError> {
         let gpu = &self.gpu;
         let args = layout.bindings - 1;
-        let words = wgsl::compile(source, args, &gpu.candidate).map_err(|message| {
-            DeviceError::KernelFailed {
-                kernel: kernel.name().clone(),
-                task: None,
-                message: message.into(),
-            }
-        })?;
+        let failed = |message: String| DeviceError::KernelFailed {
+            kernel: kernel.name().clone(),
+            task: None,
+            message: message.into(),
+        };
+        let wgsl::Compiled { words, bindings } =
+            wgsl::compile(source, args, &gpu.candidate).map_err(failed)?;
         let info = vk::ShaderModuleCreateInfo::default().code(&words);
         // SAFETY: the words are SPIR-V of a module that was validated.
         let module = unsafe { gpu.raw.create_shader_module(&info, None) }
@@ -138,7 +142,26 @@ impl Pipelines {
         // SAFETY: a pipeline does not need the module that it was made of.
         unsafe { gpu.raw.destroy_shader_module(module, None) };
         let raw = made.map_err(|(_, error)| gpu.error("vkCreateComputePipelines", error))?[0];
-        Ok(Pipeline { raw, layout })
+        Ok(Pipeline { raw, layout, bindings })
+    }
+}
+
+impl Pipeline {
+    /// Refuses a call that would write an argument which the task does not write.
+    pub(crate) fn check_writes(&self, dispatch: &Dispatch) -> Result<(), DeviceError> {
+        let mut args = self.bindings.iter().zip(&dispatch.args);
+        match args.position(|(binding, arg)| binding.writes && !arg.access.writes()) {
+            None => Ok(()),
+            Some(arg) => Err(DeviceError::KernelRefuses {
+                kernel: dispatch.kernel.name().clone(),
+                backend: Backend::Vulkan,
+                message: format!(
+                    "argument {arg} is not written by the task, and the WGSL declares it \
+                     `var<storage, read_write>`: declare it `var<storage, read>`"
+                )
+                .into(),
+            }),
+        }
     }
 }
 

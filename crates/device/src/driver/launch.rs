@@ -39,7 +39,7 @@ impl Launch {
         if groups.contains(&0) {
             return Ok(None);
         }
-        let items = source.group.map(|items| items.max(1));
+        let items = source.group().map(|items| items.max(1));
         let count: u64 = items.iter().map(|&items| u64::from(items)).product();
         if count > items_max as u64 {
             return Err(DeviceError::KernelRefuses {

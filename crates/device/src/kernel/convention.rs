@@ -71,7 +71,7 @@ impl KernelSource {
     /// use syncline_deps::{Dtype, View};
     /// use syncline_device::{KernelSource, Scalar, WORDS_PER_ARGUMENT};
     ///
-    /// let source = KernelSource::new("...", "main", [64, 1, 1]);
+    /// let source = KernelSource::wgsl("...", "main", [64, 1, 1]);
     /// let column = View::contiguous(Dtype::F32, &[8, 16])?.index(1, 3)?;
     /// let mut words = Vec::new();
     /// source.parameters(&[column], &[0], &[Scalar::F32(1.0)], &mut words)?;
@@ -97,7 +97,7 @@ impl KernelSource {
             describe(view, start, out)
                 .map_err(|message| DeviceError::BadArgument { arg, message })?;
         }
-        match &self.scalars {
+        match self.scalar_types() {
             None => scalars.iter().for_each(|&scalar| push(scalar, out)),
             Some(types) => {
                 for (at, kind) in types.iter().enumerate() {
@@ -105,7 +105,7 @@ impl KernelSource {
                         arg: at,
                         message: format!(
                             "`{}` takes {} scalars, there are {}",
-                            self.entry,
+                            self.entry(),
                             types.len(),
                             scalars.len()
                         ),
@@ -178,7 +178,7 @@ mod tests {
 
     fn words(view: View, start: u64) -> Result<Vec<u32>, DeviceError> {
         let mut out = Vec::new();
-        let source = KernelSource::new("", "main", [1; 3]);
+        let source = KernelSource::wgsl("", "main", [1; 3]);
         source.parameters(&[view], &[start], &[], &mut out).map(|()| out)
     }
 
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn scalars_are_words_of_their_types() {
-        let mut source = KernelSource::new("", "main", [1; 3]);
+        let mut source = KernelSource::wgsl("", "main", [1; 3]);
         let given = [Scalar::Bool(true), Scalar::F64(1.5), Scalar::I32(-1)];
         let mut out = Vec::new();
         source.parameters(&[], &[], &given, &mut out).unwrap();

@@ -45,7 +45,7 @@ impl KernelSource {
     /// use syncline_deps::{Dtype, View};
     /// use syncline_device::{Grid, KernelSource};
     ///
-    /// let source = KernelSource::new("...", "main", [64, 1, 1]).grid(Grid::Elements { arg: 0 });
+    /// let source = KernelSource::wgsl("...", "main", [64, 1, 1]).grid(Grid::Elements { arg: 0 });
     /// let view = View::contiguous(Dtype::F32, &[10, 13])?;
     /// assert_eq!(source.groups(&[view], [1; 3])?, [3, 1, 1]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -64,12 +64,13 @@ impl KernelSource {
             Grid::Given => return Ok(given),
             Grid::One => return Ok([1; 3]),
             Grid::Elements { arg } => {
-                let items: u64 = self.group.iter().map(|&items| u64::from(items.max(1))).product();
+                let items: u64 =
+                    self.group().iter().map(|&items| u64::from(items.max(1))).product();
                 (arg, folded(view(arg)?.elements().div_ceil(items)))
             }
             Grid::Rows { arg } => {
                 let shape = view(arg)?.shape();
-                (arg, folded(shape[..shape.len().saturating_sub(1)].iter().product()))
+                (arg, folded(product(&shape[..shape.len().saturating_sub(1)])))
             }
             Grid::Tiles { arg, rows, columns } => {
                 let (matrices, [height, width]) = matrices(view(arg)?.shape());
@@ -86,6 +87,11 @@ impl KernelSource {
     }
 }
 
+/// As many as there are, or more than can be counted.
+fn product(sizes: &[u64]) -> u64 {
+    sizes.iter().fold(1, |product, &size| product.saturating_mul(size))
+}
+
 /// A count of groups as x and y.
 fn folded(groups: u64) -> [u64; 3] {
     let along_x = groups.min(GROUPS_ALONG_X.into());
@@ -97,7 +103,7 @@ fn matrices(shape: &[u64]) -> (u64, [u64; 2]) {
     match shape {
         [] => (1, [1, 1]),
         [width] => (1, [1, *width]),
-        [rest @ .., height, width] => (rest.iter().product(), [*height, *width]),
+        [rest @ .., height, width] => (product(rest), [*height, *width]),
     }
 }
 
@@ -110,7 +116,7 @@ mod tests {
     fn groups(grid: Grid, shape: &[u64]) -> Result<[u32; 3], DeviceError> {
         // All elements in one place: shapes far beyond any memory.
         let view = View::strided(Dtype::U8, 0, shape, &vec![0; shape.len()]).unwrap();
-        KernelSource::new("", "main", [16, 4, 1]).grid(grid).groups(&[view], [7, 8, 9])
+        KernelSource::wgsl("", "main", [16, 4, 1]).grid(grid).groups(&[view], [7, 8, 9])
     }
 
     #[test]

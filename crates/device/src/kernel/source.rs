@@ -1,33 +1,100 @@
 //! Sources: the text of a kernel for a backend that compiles it, one or one for each kind of arguments.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use syncline_deps::View;
 
 use super::{Grid, ScalarType};
+use crate::Backend;
 
 /// A kernel's source for a backend that compiles it: a function that receives its arguments as
 /// [`KernelSource::parameters`] says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
+///
+/// WGSL is safe ([`KernelSource::wgsl`]): it is compiled with checks of all bounds, and refused where it
+/// declares that it writes what its task only reads. Other languages reach any memory of the process
+/// ([`KernelSource::native`]); such a source belongs to the one kernel that it was made for, and has no clones.
+#[derive(Debug)]
 pub struct KernelSource {
-    /// WGSL for Vulkan, OpenCL C, or CUDA C / PTX.
-    pub text: Arc<str>,
-    /// The function in `text` to start.
-    pub entry: Arc<str>,
-    /// Work items in a group (WGSL: must agree with `@workgroup_size`).
-    pub group: [u32; 3],
-    /// How many groups a launch has.
-    pub grid: Grid,
-    /// The types of its scalars, to which what is given is converted; `None` passes them on as they are.
-    pub scalars: Option<Arc<[ScalarType]>>,
+    key: usize,
+    backend: Backend,
+    text: Arc<str>,
+    entry: Arc<str>,
+    group: [u32; 3],
+    pub(super) grid: Grid,
+    scalars: Option<Arc<[ScalarType]>>,
+    is_checked: bool,
 }
 
 impl KernelSource {
-    /// The function `entry` in `text`, launched in groups of `group` work items, as many as each dispatch says.
-    pub fn new(text: impl Into<Arc<str>>, entry: &str, group: [u32; 3]) -> Self {
-        Self { text: text.into(), entry: entry.into(), group, grid: Grid::Given, scalars: None }
+    /// The function `entry` in WGSL for Vulkan, launched in groups of `group` work items, which must agree with its
+    /// `@workgroup_size`; there are as many groups as each dispatch says.
+    ///
+    /// An index that is out of bounds reaches some element of the same variable instead. So a kernel that leaves its
+    /// arguments' views can give other tasks wrong numbers, where views of theirs lie between its own elements, but it
+    /// reaches nothing else.
+    pub fn wgsl(text: impl Into<Arc<str>>, entry: &str, group: [u32; 3]) -> Self {
+        Self::new(Backend::Vulkan, text.into(), entry, group, true)
+    }
+
+    /// The function `entry` in OpenCL C, CUDA C or PTX, or in WGSL that is compiled without checks of bounds; launched
+    /// in groups of `group` work items, as many as each dispatch says.
+    ///
+    /// # Safety
+    /// On all arguments and scalars that the kernel's check ([`KernelBuilder::check`](crate::KernelBuilder::check))
+    /// lets pass, and over any number of groups, the function touches no memory but the elements of its arguments and
+    /// the parameter block, and writes only arguments that the task writes.
+    pub unsafe fn native(
+        backend: Backend,
+        text: impl Into<Arc<str>>,
+        entry: &str,
+        group: [u32; 3],
+    ) -> Self {
+        Self::new(backend, text.into(), entry, group, false)
+    }
+
+    fn new(
+        backend: Backend,
+        text: Arc<str>,
+        entry: &str,
+        group: [u32; 3],
+        is_checked: bool,
+    ) -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let key = NEXT.fetch_add(1, Ordering::Relaxed);
+        let (entry, grid) = (entry.into(), Grid::Given);
+        Self { key, backend, text, entry, group, grid, scalars: None, is_checked }
+    }
+
+    /// The backend that compiles it.
+    pub fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    /// The program text.
+    pub fn text(&self) -> &Arc<str> {
+        &self.text
+    }
+
+    /// The function in the text to start.
+    pub fn entry(&self) -> &Arc<str> {
+        &self.entry
+    }
+
+    /// Work items in a group.
+    pub fn group(&self) -> [u32; 3] {
+        self.group
+    }
+
+    /// The types of its scalars, to which what is given is converted; `None` passes them on as they are.
+    pub fn scalar_types(&self) -> Option<&[ScalarType]> {
+        self.scalars.as_deref()
+    }
+
+    /// Whether it is compiled with checks of all bounds.
+    pub fn is_checked(&self) -> bool {
+        self.is_checked
     }
 
     /// The same, with another rule for the number of groups.
@@ -44,9 +111,9 @@ impl KernelSource {
         self
     }
 
-    /// Identity: clones have the same key, and a caller may cache what it compiled by it as long as it holds one.
+    /// Identity: no other source of the process ever has the same key.
     pub fn key(&self) -> usize {
-        self.text.as_ptr() as usize ^ (self.entry.as_ptr() as usize).rotate_left(32)
+        self.key
     }
 }
 
@@ -91,7 +158,7 @@ mod tests {
     use syncline_deps::Dtype;
 
     use super::*;
-    use crate::{Backend, DeviceError, Kernel};
+    use crate::{DeviceError, Kernel};
 
     #[test]
     fn a_variant_is_made_once_and_others_are_refused() {
@@ -103,7 +170,7 @@ mod tests {
                     Dtype::I32 => Ok(1),
                     other => Err(format!("argument 0: {other} elements")),
                 },
-                |variant| KernelSource::new(format!("variant {variant}"), "main", [1; 3]),
+                |variant| KernelSource::wgsl(format!("variant {variant}"), "main", [1; 3]),
             )
             .build();
         let select =

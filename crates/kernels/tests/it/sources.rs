@@ -39,16 +39,16 @@ fn view(dtype: Dtype, shape: &[u64], is_flat: bool) -> View {
 }
 
 fn validate(source: &KernelSource, name: &str) {
-    let text = &source.text;
+    let text = source.text();
     let module = naga::front::wgsl::parse_str(text)
         .unwrap_or_else(|error| panic!("{name}: {}\n{text}", error.emit_to_string(text)));
     Validator::new(ValidationFlags::all(), Capabilities::empty())
         .validate(&module)
         .unwrap_or_else(|error| panic!("{name}: {}\n{text}", error.emit_to_string(text)));
     let [entry] = &module.entry_points[..] else { panic!("{name}: not one entry point") };
-    assert_eq!(entry.name, *source.entry);
-    assert_eq!(entry.workgroup_size, source.group, "{name}");
-    let items: u32 = source.group.iter().product();
+    assert_eq!(entry.name, **source.entry());
+    assert_eq!(entry.workgroup_size, source.group(), "{name}");
+    let items: u32 = source.group().iter().product();
     assert!(items <= 128, "{name}: {items} items, more than every device has");
 }
 
@@ -74,7 +74,7 @@ fn every_variant_is_valid_wgsl() {
                     Err(error) => panic!("{name}: {error}"),
                 }
                 let of_opencl = entry.kernel.source(Backend::OpenCl, &views);
-                let text = of_opencl.map(|source| source.text.to_string()).unwrap_or_default();
+                let text = of_opencl.map(|source| source.text().to_string()).unwrap_or_default();
                 for placeholder in ["ENTRY", "STATEMENT"] {
                     assert!(!text.contains(placeholder), "{name}: {text}");
                 }

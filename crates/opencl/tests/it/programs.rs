@@ -11,8 +11,10 @@ use syncline_opencl::{OpenClOptions, Probe};
 use crate::{devices, options};
 
 fn kernel(text: &str, entry: &str) -> Kernel {
-    let source = KernelSource::new(text, entry, [64, 1, 1]).grid(Grid::Elements { arg: 0 });
-    Kernel::builder(entry).source(Backend::OpenCl, source).build()
+    // SAFETY: the tests below call it with the arguments that it is written for.
+    let source = unsafe { KernelSource::native(Backend::OpenCl, text, entry, [64, 1, 1]) };
+    let source = source.grid(Grid::Elements { arg: 0 });
+    Kernel::builder(entry).source(source).build()
 }
 
 const SET: &str = "__kernel void set(__global uint *x, __global const uint *p) {
@@ -56,8 +58,10 @@ fn a_kernel_with_other_arguments_is_refused() {
     let few = kernel("__kernel void few(__global uint *x) { x[0] = 1; }", "few");
     let error = run(&*devices[0], &few).unwrap_err();
     assert!(matches!(error, DeviceError::BadArgument { arg: 1, .. }), "{error}");
-    let source = KernelSource::new(SET, "set", [1 << 20, 1, 1]).grid(Grid::One);
-    let large = Kernel::builder("large").source(Backend::OpenCl, source).build();
+    // SAFETY: as above.
+    let source = unsafe { KernelSource::native(Backend::OpenCl, SET, "set", [1 << 20, 1, 1]) };
+    let source = source.grid(Grid::One);
+    let large = Kernel::builder("large").source(source).build();
     let error = run(&*devices[0], &large).unwrap_err();
     assert!(matches!(error, DeviceError::KernelRefuses { .. }), "{error}");
 }

@@ -17,8 +17,10 @@ fn add_one() -> Kernel {
     let text = "__kernel void add_one(__global uint *x, __global const uint *p) {
         if (get_global_id(0) < p[2]) x[p[0] + get_global_id(0)] += 1;
     }";
-    let source = KernelSource::new(text, "add_one", [16, 1, 1]).grid(Grid::Elements { arg: 0 });
-    Kernel::builder("add_one").source(Backend::OpenCl, source).build()
+    // SAFETY: the tests below call it with the arguments that it is written for.
+    let source = unsafe { KernelSource::native(Backend::OpenCl, text, "add_one", [16, 1, 1]) };
+    let source = source.grid(Grid::Elements { arg: 0 });
+    Kernel::builder("add_one").source(source).build()
 }
 
 /// A recording that adds `count` to a word of eight, half of it through a copy.
@@ -130,8 +132,10 @@ fn what_runs_when_a_later_wait_fails_completes() {
         for (uint i = 0; i < 30000000u; i++) v = v * 1664525u + (v >> 7);
         x[0] = v | 1;
     }";
-    let source = KernelSource::new(text, "slow", [1; 3]).grid(Grid::One);
-    let slow = Kernel::builder("slow").source(Backend::OpenCl, source).build();
+    // SAFETY: the tests below call it with the arguments that it is written for.
+    let source = unsafe { KernelSource::native(Backend::OpenCl, text, "slow", [1; 3]) };
+    let source = source.grid(Grid::One);
+    let slow = Kernel::builder("slow").source(source).build();
     let view = devices[0].buffer(4).tensor(Dtype::U32, &[1]).unwrap();
     view.buffer().write(0, &[0u32]).unwrap();
     let lane = devices[0].lane(LaneKind::Compute);
