@@ -76,6 +76,10 @@ pub struct ShardRule {
     /// Splits into so many parts, each held by neighbours along the axis: fewer key-value heads than PEs.
     #[serde(default)]
     pub parts: Option<u64>,
+    /// Splits into so many equal groups, each split over neighbours along the axis: query heads
+    /// that share a key-value head.
+    #[serde(default)]
+    pub groups: Option<u64>,
 }
 
 /// The part `index` of `count` elements split into `parts`: the first ones get one more.
@@ -115,11 +119,29 @@ impl ShardRule {
             if unit == 0 || !block.is_multiple_of(unit) {
                 return Err(format!("{block} elements are no multiple of the unit {unit}"));
             }
-            let part = split(block / unit, parts, at);
+            let part = self.part(block / unit, parts, at)?;
             select(spans, start + part.start * unit..start + part.end * unit, &mut kept);
             start += block;
         }
         Ok(kept)
+    }
+
+    /// The items of `count` that position `at` of `parts` keeps.
+    fn part(&self, count: u64, parts: u64, at: u64) -> Result<Range<u64>, String> {
+        let Some(groups) = self.groups else { return Ok(split(count, parts, at)) };
+        if self.parts.is_some() {
+            return Err("give `parts` or `groups`, not both".to_owned());
+        }
+        if groups == 0 || !parts.is_multiple_of(groups) || !count.is_multiple_of(groups) {
+            return Err(format!(
+                "{groups} groups divide either not the {count} units or not axis `{}` of {parts}",
+                self.axis
+            ));
+        }
+        let (size, neighbours) = (count / groups, parts / groups);
+        let start = at / neighbours * size;
+        let part = split(size, neighbours, at % neighbours);
+        Ok(start + part.start..start + part.end)
     }
 
     fn block_sizes(&self, total: u64) -> Result<Vec<u64>, String> {
@@ -207,6 +229,18 @@ mod tests {
         let of = |at| rule.apply(&[0..8], at, 4).unwrap();
         assert_eq!((of(0), of(1), of(2), of(3)), (vec![0..4], vec![0..4], vec![4..8], vec![4..8]));
         assert!(rule.apply(&[0..8], 0, 3).is_err());
+    }
+
+    #[test]
+    fn groups_are_split_among_neighbours() {
+        let rule = ShardRule { groups: Some(2), unit: Some(2), ..Default::default() };
+        let of = |at| rule.apply(&[0..12], at, 4).unwrap();
+        let expected = [[0..4], [4..6], [6..10], [10..12]];
+        assert_eq!([of(0), of(1), of(2), of(3)], expected.map(Vec::from));
+        assert!(rule.apply(&[0..12], 0, 3).is_err());
+        assert!(rule.apply(&[0..10], 0, 4).is_err());
+        let both = ShardRule { parts: Some(2), ..rule };
+        assert!(both.apply(&[0..12], 0, 4).unwrap_err().contains("not both"));
     }
 
     #[test]
