@@ -15,6 +15,9 @@ const VERSION: u64 = 1;
 struct LayoutForm {
     format: String,
     version: u64,
+    /// Why it is not known to be right for its model.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    unproven: Vec<String>,
     tensors: Vec<TensorForm>,
 }
 
@@ -60,7 +63,9 @@ impl Layout {
         for (index, tensor) in form.tensors.into_iter().enumerate() {
             add_tensor(&mut builder, index, tensor)?;
         }
-        Ok(builder.finish())
+        let mut layout = builder.finish();
+        layout.set_unproven(form.unproven);
+        Ok(layout)
     }
 
     /// Writes the explicit form; reading it gives an equal layout.
@@ -68,6 +73,7 @@ impl Layout {
         let form = LayoutForm {
             format: FORMAT.to_owned(),
             version: VERSION,
+            unproven: self.unproven().to_vec(),
             tensors: self.tensors().iter().map(tensor_form).collect(),
         };
         serde_json::to_string(&form).expect("a layout has nothing that JSON cannot express")

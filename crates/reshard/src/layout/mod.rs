@@ -199,6 +199,7 @@ pub struct Layout {
     pub(crate) tensors: Vec<TensorLayout>,
     /// Names and aliases.
     pub(crate) by_name: HashMap<String, u32>,
+    unproven: Vec<String>,
 }
 
 impl Layout {
@@ -225,6 +226,17 @@ impl Layout {
     /// Position of what `tensor`, of another layout, is here: the tensor with its name, or else with one of its aliases.
     pub(crate) fn counterpart_of(&self, tensor: &TensorLayout) -> Option<usize> {
         tensor.names().find_map(|name| self.index_of(name))
+    }
+
+    /// Why it is not known to be right for its model; empty if it is, or if nobody has asked.
+    pub fn unproven(&self) -> &[String] {
+        &self.unproven
+    }
+
+    /// Notes why the layout is not known to be right for its model. The explicit form keeps the
+    /// notes.
+    pub fn set_unproven(&mut self, reasons: Vec<String>) {
+        self.unproven = reasons;
     }
 
     /// One more than the highest rank that holds something; 0 if none does.
