@@ -10,7 +10,10 @@
 //! | NaN | quiet NaN, sign kept | `0x7f`, sign kept | `0x7f`, sign kept |
 //!
 //! The 8-bit formats saturate because weights that overflow there are outliers to be clipped, not
-//! errors; `f8_e4m3` has no infinity. [`mx`] has the block-scaled form.
+//! errors; `f8_e4m3` has no infinity. This is a choice: torch's `to(torch.float8_e5m2)` makes
+//! infinity of a finite number that is too large, and NaN in `float8_e4m3fn`; the saturating
+//! conversions of the hardware and of the OCP specification do as here. [`mx`] has the block-scaled
+//! form.
 //!
 //! ```
 //! use syncline_deps::Dtype;

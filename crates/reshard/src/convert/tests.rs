@@ -310,3 +310,18 @@ fn blocks_are_scaled_as_defined_and_come_back() {
         });
     }
 }
+
+/// The choice that the module's documentation states, where torch would give infinity and NaN.
+#[test]
+fn eight_bit_formats_saturate() {
+    let source = [57_344.0, 61_440.0, 1e30, f32::MAX, f32::INFINITY, -1e30, 448.0, 465.0];
+    let bytes: Vec<u8> = source.iter().flat_map(|value: &f32| value.to_le_bytes()).collect();
+    let to = |dtype| {
+        let mut target = [0; 8];
+        convert_slice(Dtype::F32, dtype, &bytes, &mut target).unwrap();
+        target
+    };
+    let expected = [0x7b, 0x7b, 0x7b, 0x7b, 0x7c, 0xfb, 0x5f, 0x5f];
+    assert_eq!(to(Dtype::F8E5M2), expected);
+    assert_eq!(to(Dtype::F8E4M3), [0x7e, 0x7e, 0x7e, 0x7e, 0x7e, 0xfe, 0x7e, 0x7e]);
+}
