@@ -93,7 +93,7 @@ fn convert(from: &Path, to: &Path, target: &str) {
         _ => {
             let specs = target_specs(&source, None);
             let mut mesh = MeshLayout::new(parse_target(target).expect("axes"), Vec::new());
-            add_builtin_rules(&mut mesh, &specs, from);
+            add_builtin_rules(&mut mesh, &specs, from).expect("a target that fits");
             Destination::Sharded(mesh.compile(&specs).expect("shapes that divide"))
         }
     };

@@ -74,6 +74,8 @@ impl Model {
         }
         let index = json!({"metadata": {}, "weight_map": weights}).to_string();
         fs::write(folder.join("model.safetensors.index.json"), index).expect("room on the disk");
+        let config = json!({"num_attention_heads": 16, "num_hidden_layers": self.layers});
+        fs::write(folder.join("config.json"), config.to_string()).expect("room on the disk");
     }
 }
 

@@ -16,8 +16,10 @@ use crate::destination::{Destination, OutputFile};
 use crate::error::CheckpointError;
 use crate::journal::Partial;
 use crate::map::MappedFile;
+use crate::model::{Model, config_path};
+use crate::proof::doubts;
 use crate::queue::Queue;
-use crate::source::Checkpoint;
+use crate::source::{Checkpoint, LAYOUT_FILE};
 use crate::team::{Alone, Team};
 use crate::writer::Writer;
 
@@ -41,12 +43,14 @@ pub struct ConversionOptions {
     pub dtype: Option<Dtype>,
     /// Go on with what an interrupted run left.
     pub resume: bool,
+    /// Write a layout that is not known to be right for the model. The written layout says so.
+    pub allow_unproven: bool,
 }
 
 impl Default for ConversionOptions {
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
-        Self { threads, slot_bytes: 1 << 20, dtype: None, resume: false }
+        Self { threads, slot_bytes: 1 << 20, dtype: None, resume: false, allow_unproven: false }
     }
 }
 
@@ -71,6 +75,7 @@ pub struct Conversion<'a> {
     source: &'a Checkpoint,
     options: ConversionOptions,
     plan: TransferPlan,
+    unproven: Vec<String>,
     files: Vec<OutputFile>,
     beside: Vec<(String, String)>,
     /// By file, then place in it.
@@ -91,19 +96,32 @@ pub(crate) fn all_conversions() -> PlanOptions {
 }
 
 impl<'a> Conversion<'a> {
-    /// Plans the way from `source` to `destination`; refuses what cannot be done before anything is written.
+    /// Plans the way from `source` to `destination`; refuses before anything is written what cannot
+    /// be done, and, unless `options` allow it, a layout that is not known to be right for the
+    /// model.
     pub fn new(
         source: &'a Checkpoint,
         destination: &Destination,
         options: ConversionOptions,
     ) -> Result<Self, CheckpointError> {
-        let layout = destination.layout(source, options.dtype)?;
+        let mut layout = destination.layout(source, options.dtype)?;
+        let model = Model::read(source.folder());
+        let unproven = doubts(&layout, &model);
+        if !unproven.is_empty() && !options.allow_unproven {
+            return Err(CheckpointError::Unproven { reasons: unproven });
+        }
+        layout.set_unproven(unproven.clone());
         let (files, beside) = destination.files(&layout, source)?;
         let allowed =
             if options.dtype.is_some() { all_conversions() } else { PlanOptions::default() };
         let plan = TransferPlan::new(source.layout(), &layout, &allowed)?;
         let chunks = all_chunks(&plan, &files, options.slot_bytes);
-        Ok(Self { source, options, plan, files, beside, chunks })
+        Ok(Self { source, options, plan, unproven, files, beside, chunks })
+    }
+
+    /// Why the destination is not known to be right for the model; empty if it is.
+    pub fn unproven(&self) -> &[String] {
+        &self.unproven
     }
 
     /// Bytes of tensors that will be written.
@@ -325,11 +343,16 @@ impl<'a> Conversion<'a> {
     /// Carries over what is beside the weights: the model's configuration, the tokenizer and the like.
     fn copy_others(&self, partial: &Partial) -> Result<(), CheckpointError> {
         let folder = self.source.folder();
+        if folder.is_file() {
+            // Of what is beside a single file, only the configuration is known to belong to it.
+            let config = config_path(folder);
+            return if config.is_file() { self.copy_other(&config, partial) } else { Ok(()) };
+        }
         let Ok(entries) = folder.read_dir() else { return Ok(()) };
         for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
             let extension = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
-            let ours = name == "layout.json" || name.ends_with(".index.json");
+            let ours = name == LAYOUT_FILE || name.ends_with(".index.json");
             if ours
                 || name.starts_with('.')
                 || OTHER_WEIGHTS.contains(&extension)
@@ -337,10 +360,17 @@ impl<'a> Conversion<'a> {
             {
                 continue;
             }
-            let to = partial.folder.join(name);
-            fs::copy(&path, &to).map_err(|source| CheckpointError::Write { file: to, source })?;
+            self.copy_other(&path, partial)?;
         }
         Ok(())
+    }
+
+    /// Carries over one file.
+    fn copy_other(&self, path: &Path, partial: &Partial) -> Result<(), CheckpointError> {
+        let name = path.file_name().unwrap_or_default();
+        let to = partial.folder.join(name);
+        let write = |source| CheckpointError::Write { file: to.clone(), source };
+        fs::copy(path, &to).map(|_| ()).map_err(write)
     }
 }
 

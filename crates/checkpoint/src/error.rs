@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use syncline_reshard::ReshardError;
 
+/// Reasons that a message lists.
+const REASONS_MAX: usize = 8;
+
 /// Why a checkpoint could not be read, converted or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -76,6 +79,33 @@ pub enum CheckpointError {
     /// A target that cannot be understood.
     #[error("{0}")]
     Target(String),
+    /// A layout that is not known to be right for the model.
+    #[error(
+        "not proven right for this model: {}: choose another layout, or write it all the same with --allow-unproven",
+        some(reasons)
+    )]
+    Unproven {
+        /// Why, each reason once.
+        reasons: Vec<String>,
+    },
+    /// A tensor whose elements must not be converted.
+    #[error(
+        "tensor `{tensor}` of {element} cannot be converted: {cause}: leave the element types as they are"
+    )]
+    NotConvertible {
+        /// The tensor.
+        tensor: String,
+        /// Its element type, as files name it.
+        element: &'static str,
+        /// Why.
+        cause: String,
+    },
+    /// A file was changed while it was being read.
+    #[error("{}: was changed while it was being read: start again", file.display())]
+    Changed {
+        /// The file.
+        file: PathBuf,
+    },
     /// Two tensors of one rank that would have the same name in its file.
     #[error("rank {rank}: two tensors are called `{name}` there")]
     NameClash {
@@ -84,6 +114,16 @@ pub enum CheckpointError {
         /// The name.
         name: String,
     },
+}
+
+/// The first reasons, and how many more there are.
+fn some(reasons: &[String]) -> String {
+    let listed =
+        reasons.iter().take(REASONS_MAX).map(String::as_str).collect::<Vec<_>>().join("; ");
+    match reasons.len().saturating_sub(REASONS_MAX) {
+        0 => listed,
+        more => format!("{listed}; and {more} more"),
+    }
 }
 
 fn hint(source: &io::Error) -> &'static str {

@@ -8,7 +8,7 @@ use syncline_deps::Dtype;
 use syncline_testing::Rng;
 
 use crate::models::{
-    Tensor, convert, directory, gpt2, llama, neox, qwen, read_file, tensor, write_model,
+    HEADS, Tensor, convert, directory, gpt2, llama, neox, qwen, read_file, tensor, write_model,
 };
 
 /// All tensors of a directory as the Hugging Face tools write it.
@@ -32,7 +32,6 @@ fn small_slots() -> ConversionOptions {
     options
 }
 
-const HEADS: &str = r#"{"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 16}"#;
 const PLAIN: &str = r#"{"n_head": 2, "n_embd": 8}"#;
 
 /// As the Hugging Face tools save a model that has no output matrix: without the first part of names, too.

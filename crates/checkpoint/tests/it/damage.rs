@@ -7,7 +7,7 @@ use syncline_checkpoint::{
 };
 use syncline_testing::{Rng, for_seeds};
 
-use crate::models::{convert, directory, file_bytes, llama, read_file, write_model};
+use crate::models::{HEADS, convert, directory, file_bytes, llama, read_file, write_model};
 
 #[test]
 fn a_directory_without_a_checkpoint_says_what_is_expected() {
@@ -37,7 +37,7 @@ fn damaged_files_are_refused_or_read_but_never_a_panic() {
 #[test]
 fn a_layout_must_match_its_files() {
     let folder = directory("mismatch");
-    write_model(&folder.join("in"), &llama(&mut Rng::new(2), 1, 0), "{}");
+    write_model(&folder.join("in"), &llama(&mut Rng::new(2), 1, 0), HEADS);
     convert(&folder.join("in"), &folder.join("out"), "tp=2", ConversionOptions::default());
     let path = folder.join("out/layout.json");
     let text = fs::read_to_string(&path).unwrap();

@@ -5,9 +5,13 @@
 //! | `models` | small checkpoints of the common families, and reading files by hand |
 //! | `convert` | there and back, what each rank holds, types, files beside the weights |
 //! | `damage` | files that are not what they should be, and destinations that cannot be written |
+//! | `heads` | attention heads over ranks, by brute force, and configurations that do not say |
+//! | `families` | families that are half known, targets that make no sense, stages that lack a matrix |
 //! | `python` | the `safetensors` package reads what is written here, and the other way round |
 
 mod convert;
 mod damage;
+mod families;
+mod heads;
 mod models;
 mod python;

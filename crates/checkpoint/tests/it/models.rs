@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use syncline_checkpoint::{
-    Checkpoint, Conversion, ConversionOptions, Destination, Summary, add_builtin_rules,
-    parse_target, target_specs,
+    Checkpoint, CheckpointError, Conversion, ConversionOptions, Destination, Summary,
+    add_builtin_rules, parse_target, target_specs,
 };
 use syncline_reshard::MeshLayout;
 use syncline_testing::Rng;
@@ -76,6 +76,10 @@ pub fn read_file(path: &Path) -> BTreeMap<String, (String, Vec<u64>, Vec<u8>)> {
     }
     tensors
 }
+
+/// The configuration of the models below, but for GPT-2 and GPT-NeoX.
+pub const HEADS: &str =
+    r#"{"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 16}"#;
 
 /// A model with 4 query heads and 2 key-value heads of 4, like Llama, with experts if there are any.
 pub fn llama(rng: &mut Rng, layers: u64, experts: u64) -> Vec<Tensor> {
@@ -155,6 +159,7 @@ pub fn gpt2(rng: &mut Rng) -> Vec<Tensor> {
         add("attn.c_attn.bias", &[24]);
         add("attn.c_proj.weight", &[8, 8]);
         add("mlp.c_fc.weight", &[8, 32]);
+        add("mlp.c_proj.weight", &[32, 8]);
         add("ln_1.weight", &[8]);
     }
     tensors.push(tensor(rng, "transformer.ln_f.weight", "F32", &[8]));
@@ -185,19 +190,34 @@ pub fn write_model(folder: &Path, tensors: &[Tensor], config: &str) {
 
 /// Converts by the built-in rules, or to `hf`.
 pub fn convert(from: &Path, to: &Path, target: &str, options: ConversionOptions) -> Summary {
-    let source = Checkpoint::open(from).unwrap();
+    try_convert(from, to, target, options).unwrap_or_else(|error| panic!("{target}: {error}"))
+}
+
+/// The same, where it may be refused.
+pub fn try_convert(
+    from: &Path,
+    to: &Path,
+    target: &str,
+    options: ConversionOptions,
+) -> Result<Summary, CheckpointError> {
+    let source = Checkpoint::open(from)?;
     let destination = match target {
         "hf" => Destination::HuggingFace { file_bytes_max: 6000 },
         _ => {
             let specs = target_specs(&source, options.dtype);
-            let mut mesh = MeshLayout::new(parse_target(target).unwrap(), Vec::new());
-            add_builtin_rules(&mut mesh, &specs, from);
-            let unnamed: Vec<_> =
-                specs.iter().filter(|spec| mesh.rule_for(&spec.name).is_none()).collect();
-            assert!(unnamed.is_empty(), "{unnamed:?}");
-            Destination::Sharded(mesh.compile(&specs).unwrap())
+            let mut mesh = MeshLayout::new(parse_target(target)?, Vec::new());
+            add_builtin_rules(&mut mesh, &specs, from)?;
+            Destination::Sharded(mesh.compile(&specs)?)
         }
     };
-    let conversion = Conversion::new(&source, &destination, options).unwrap();
-    conversion.run(to, &|_| {}).unwrap()
+    Conversion::new(&source, &destination, options)?.run(to, &|_| {})
+}
+
+/// The reason why a conversion is refused, before anything is written.
+#[track_caller]
+pub fn refusal(from: &Path, target: &str, options: ConversionOptions) -> String {
+    let to = from.with_file_name("refused");
+    let error = try_convert(from, &to, target, options).unwrap_err();
+    assert!(!to.exists() && !to.with_file_name(".refused.partial").exists(), "{error}");
+    error.to_string()
 }

@@ -95,6 +95,10 @@ pub(crate) struct RunArgs {
     /// Go on after an interruption; what is there already is checked, not written again.
     #[arg(long)]
     resume: bool,
+    /// Write a layout that is not known to be right for the model; its layout.json and the summary
+    /// say so.
+    #[arg(long)]
+    allow_unproven: bool,
     #[command(flatten)]
     role: launch::Role,
 }

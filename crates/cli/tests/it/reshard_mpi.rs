@@ -54,9 +54,11 @@ mod with_mpi {
         let folder = directory("reshard_mpi");
         let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
         let mut rng = Rng::new(3);
-        let bytes = (0..64 * 96 * 4).map(|_| rng.next_u64() as u8).collect();
-        let name = "model.layers.0.mlp.up_proj.weight".to_owned();
-        write_checkpoint(&folder.join("in"), &[(name, "F32", [64, 96], bytes)]);
+        let tensors = [("up", [64, 96]), ("down", [96, 64])].map(|(part, shape)| {
+            let bytes = (0..64 * 96 * 4).map(|_| rng.next_u64() as u8).collect();
+            (format!("model.layers.0.mlp.{part}_proj.weight"), "F32", shape, bytes)
+        });
+        write_checkpoint(&folder.join("in"), &tensors);
         let (from, to) = (path("in"), path("out"));
         let args = ["reshard", "run", &from, &to, "--to", "tp=4", "--transport", "mpi"];
         let (success, stdout, stderr) = mpirun(3, &args);

@@ -8,16 +8,17 @@ use std::time::Duration;
 
 use syncline_testing::{Rng, need, succeed};
 
-use crate::support::{Tensor, command, directory, in_terminal, run, write_checkpoint};
+use crate::support::{Tensor, command, directory, in_terminal, json, run, write_checkpoint};
 
 /// A model of `layers` layers of two matrices of 1 MiB each, as one file.
 fn write_model(folder: &Path, layers: usize) {
     let mut rng = Rng::new(11);
-    let parts = (0..layers).flat_map(|layer| ["up", "down"].map(|part| (layer, part)));
-    let tensors = parts.map(|(layer, part)| {
+    let parts = [("up", [512, 1024]), ("down", [1024, 512])];
+    let parts = (0..layers).flat_map(|layer| parts.map(|(part, shape)| (layer, part, shape)));
+    let tensors = parts.map(|(layer, part, shape)| {
         let name = format!("model.layers.{layer}.mlp.{part}_proj.weight");
         let bytes = (0..1 << 17).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
-        (name, "BF16", [512, 1024], bytes)
+        (name, "BF16", shape, bytes)
     });
     write_checkpoint(folder, &tensors.collect::<Vec<Tensor>>());
     fs::write(folder.join("config.json"), "{}").unwrap();
@@ -37,7 +38,7 @@ fn a_checkpoint_goes_there_and_back() {
     write_model(&folder.join("in"), 2);
     let dry = run(&["reshard", "run", &path("in"), &path("out"), "--to", "tp=2,pp=2", "--dry-run"])
         .success();
-    assert!(dry.contains("model.layers.1.mlp.down_proj.weight  bf16 [512, 1024] -> bf16 [512, 512] on 2 ranks 2..3"), "{dry}");
+    assert!(dry.contains("model.layers.1.mlp.down_proj.weight  bf16 [1024, 512] -> bf16 [1024, 256] on 2 ranks 2..3"), "{dry}");
     assert!(!folder.join("out").exists());
     let said =
         run(&["reshard", "run", &path("in"), &path("out"), "--to", "tp=2,pp=2", "--pes", "3"])
@@ -108,11 +109,16 @@ fn tensors_that_no_rule_names_are_reported() {
         "--rules",
         &path("rules.toml"),
     ];
-    let dry = run(&args).success();
+    // The other side of the block goes by a built-in rule: the two do not agree.
+    let line = run(&args).refusal();
+    let cause = "rank 0 holds a part of dimension 1 of `up_proj.weight`, to be whole";
+    assert!(line.contains(cause) && line.contains("--allow-unproven"), "{line}");
+    let dry = run(&[&args[..], &["--allow-unproven"]].concat()).success();
     assert!(
         dry.contains("up_proj.weight    bf16 [512, 1024] -> bf16 [512, 512] on 2 ranks 0..1"),
         "{dry}"
     );
+    assert!(dry.contains("unproven `model.layers.*.mlp`: rank 0 holds a part"), "{dry}");
     let mesh = "[mesh]\naxes = [[\"tp\", 2]]\n[[tensor]]\nmatch = \"**.up_proj.weight\"\n";
     fs::write(folder.join("mesh.toml"), mesh).unwrap();
     let said = run(&[
@@ -126,9 +132,38 @@ fn tensors_that_no_rule_names_are_reported() {
     ]);
     assert_eq!(said.status, Some(0));
     assert!(
-        said.stderr.contains("no rule names `model.layers.0.mlp.down_proj.weight`"),
+        said.stderr.contains("no rule names `model.layers.*.mlp.down_proj.weight` (1): replicated"),
         "{said:?}"
     );
+}
+
+#[test]
+fn what_is_not_proven_is_written_on_demand_and_says_so() {
+    let folder = directory("reshard_unproven");
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let parts = [("qkv_proj", [48, 16]), ("o_proj", [16, 16])];
+    let tensors = (0..3).flat_map(|layer| {
+        parts.map(|(part, shape)| {
+            let name = format!("model.layers.{layer}.self_attn.{part}.weight");
+            (name, "BF16", shape, vec![1; (shape[0] * shape[1] * 2) as usize])
+        })
+    });
+    write_checkpoint(&folder.join("in"), &tensors.collect::<Vec<Tensor>>());
+    fs::write(folder.join("in/config.json"), r#"{"num_attention_heads": 4}"#).unwrap();
+    let (from, to) = (path("in"), path("out"));
+    let args = ["reshard", "run", &from, &to, "--to", "tp=2"];
+    let reason = "`model.layers.*.self_attn.qkv_proj.weight` is not known";
+    for transport in ["local", "shm"] {
+        let line = run(&[&args[..], &["--transport", transport]].concat()).refusal();
+        assert_eq!(line.matches(reason).count(), 1, "{line}");
+        assert!(line.contains("--allow-unproven"), "{line}");
+    }
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+    let said = run(&[&args[..], &["--allow-unproven"]].concat());
+    assert_eq!(said.status, Some(0), "{said:?}");
+    assert!(said.stdout.contains(&format!("unproven {reason}")), "{said:?}");
+    let layout = json(&fs::read_to_string(folder.join("out/layout.json")).unwrap());
+    assert!(layout["unproven"].to_string().contains(reason), "{layout}");
 }
 
 #[test]
@@ -144,11 +179,11 @@ fn a_dry_run_names_types_as_files_do() {
     fs::write(folder.join("rules.toml"), rules).unwrap();
     let (from, to, rules) = (path("in"), path("out"), path("rules.toml"));
     let args = ["reshard", "run", &from, &to, "--to", "tp=2,pp=1,dp=2", "--rules", &rules];
-    let dry = run(&[&args[..], &["--dry-run", "--dtype", "bf16"]].concat()).success();
+    let dry = run(&[&args[..], &["--dry-run"]].concat()).success();
     for (name, line) in [
         ("F8_E4M3FNUZ", "f8_e4m3fnuz [4, 8] -> f8_e4m3fnuz [2, 8] on 4 ranks 0..3"),
         ("F4", "f4 [4, 8] -> f4 [2, 8] on 4 ranks 0..3"),
-        ("F16", "f16 [4, 8] -> bf16 [2, 8] on 4 ranks 0..3"),
+        ("F16", "f16 [4, 8] -> f16 [2, 8] on 4 ranks 0..3"),
     ] {
         let found = dry.lines().find(|line| line.contains(&format!(".{name}.")));
         assert!(found.is_some_and(|found| found.ends_with(line)), "{dry}");
@@ -166,6 +201,9 @@ fn bad_requests_are_one_line() {
         (&["--to", "tp=2", "--dtype", "f99"], "unknown dtype"),
         (&["--to", "tp=2", "--rules", "absent.toml"], "absent.toml"),
         (&["--to", "tp=2", "--dtype", "i32"], "i32"),
+        (&["--to", "tp=2,xp=2"], "axis `xp` is not known: expected tp, ep, pp, dp"),
+        (&["--to", "tp=2,ep=2"], "ep=2: the model has no experts"),
+        (&["--to", "pp=2"], "pp=2: the model has 1 layers"),
     ] {
         let (from, to) = (path("in"), path("out"));
         let all: Vec<&str> =

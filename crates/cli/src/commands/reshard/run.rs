@@ -3,6 +3,7 @@
 mod dry_run;
 mod team;
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::ops::Range;
 use std::path::Path;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use syncline_checkpoint::{
     Alone, Checkpoint, Conversion, ConversionOptions, Destination, Summary, add_builtin_rules,
-    disk_gb_per_s, parse_rules, parse_target, target_specs,
+    check_target, disk_gb_per_s, parse_rules, parse_target, pattern_of, target_specs,
 };
 use syncline_deps::Dtype;
 use syncline_reshard::transport::shm;
@@ -47,20 +48,23 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let source = Checkpoint::open(&args.source)?;
     let specs = target_specs(&source, dtype);
     let (destination, unnamed) = destination(args, &specs)?;
-    for name in unnamed.iter().filter(|_| speaks) {
-        eprintln!("syncline: warning: no rule names `{}`: it is replicated", one_line(name));
-    }
     let mut options = ConversionOptions::default();
     options.threads = threads(args, ranks.as_ref().map(mpi::Ranks::size));
     options.slot_bytes = args.slot_bytes.max(64);
     options.dtype = dtype;
     options.resume = args.resume;
+    options.allow_unproven = args.allow_unproven;
     let conversion = Conversion::new(&source, &destination, options)?;
+    for (pattern, count) in unnamed.iter().filter(|_| speaks) {
+        let pattern = one_line(pattern);
+        eprintln!("syncline: warning: no rule names `{pattern}` ({count}): replicated");
+    }
     if args.dry_run {
         return to_standard_output(|out| {
             if speaks {
                 dry_run::show_tensors(&source, &destination, &specs, out)?;
                 writeln!(out, "{} would be written", show(conversion.bytes()))?;
+                show_unproven(&conversion, out)?;
             }
             Ok(Outcome::Success)
         });
@@ -92,7 +96,7 @@ fn by_threads(args: &RunArgs, conversion: &Conversion<'_>) -> Result<Outcome, Fa
     let summary = conversion.run_with(&Alone, &args.destination, &|done| progress.update(done));
     drop(progress);
     let summary = summary?;
-    to_standard_output(|out| show_summary(args, &summary, out))
+    to_standard_output(|out| show_summary(args, conversion, &summary, out))
 }
 
 /// Every PE in a process of its own, which says on its output how far it is.
@@ -112,7 +116,7 @@ fn by_processes(args: &RunArgs, conversion: &Conversion<'_>) -> Result<Outcome, 
     let missing = || Failure::Usage("PE 0 has not reported".to_owned());
     let mut summary = team::parse_summary(&said[0]).ok_or_else(missing)?;
     summary.elapsed = started.elapsed();
-    to_standard_output(|out| show_summary(args, &summary, out))
+    to_standard_output(|out| show_summary(args, conversion, &summary, out))
 }
 
 /// This process is one of those PEs.
@@ -153,24 +157,28 @@ fn by_ranks(
         Ok(String::new())
     })?;
     match (said, done) {
-        (Some(_), Some(summary)) => to_standard_output(|out| show_summary(args, &summary, out)),
+        (Some(_), Some(summary)) => {
+            to_standard_output(|out| show_summary(args, conversion, &summary, out))
+        }
         _ => Ok(Outcome::Success),
     }
 }
 
+/// Patterns of tensors that no rule names, with how many of each there are.
+type Unnamed = BTreeMap<String, usize>;
+
 /// What to make, and the tensors that no rule names.
-fn destination(
-    args: &RunArgs,
-    specs: &[TensorSpec],
-) -> Result<(Destination, Vec<String>), Failure> {
+fn destination(args: &RunArgs, specs: &[TensorSpec]) -> Result<(Destination, Unnamed), Failure> {
     if args.to == "hf" {
         let destination = Destination::HuggingFace { file_bytes_max: args.file_bytes };
-        return Ok((destination, Vec::new()));
+        return Ok((destination, Unnamed::new()));
     }
     let path = Path::new(&args.to);
     let mut mesh = if path.exists() {
         match load(path)? {
-            LayoutFile::Explicit(layout) => return Ok((Destination::Sharded(layout), Vec::new())),
+            LayoutFile::Explicit(layout) => {
+                return Ok((Destination::Sharded(layout), Unnamed::new()));
+            }
             LayoutFile::Mesh(mesh) => mesh,
         }
     } else {
@@ -181,7 +189,9 @@ fn destination(
     }
     // A layout that has rules of its own says all there is to say.
     if !path.exists() || mesh.rules.is_empty() {
-        add_builtin_rules(&mut mesh, specs, &args.source);
+        add_builtin_rules(&mut mesh, specs, &args.source)?;
+    } else {
+        check_target(&mesh, specs)?;
     }
     let unnamed = unnamed(&mesh, specs);
     let compiled: Result<Layout, ReshardError> = mesh.compile(specs);
@@ -196,14 +206,29 @@ fn read_rules(path: &Path) -> Result<Vec<TensorRule>, Failure> {
     parse_rules(&text).map_err(in_file(path))
 }
 
-fn unnamed(mesh: &MeshLayout, specs: &[TensorSpec]) -> Vec<String> {
-    let names = specs.iter().map(|spec| &spec.name);
-    names.filter(|name| mesh.rule_for(name).is_none()).cloned().collect()
+fn unnamed(mesh: &MeshLayout, specs: &[TensorSpec]) -> Unnamed {
+    let mut unnamed = Unnamed::new();
+    for name in specs.iter().map(|spec| &spec.name).filter(|name| mesh.rule_for(name).is_none()) {
+        *unnamed.entry(pattern_of(name)).or_default() += 1;
+    }
+    unnamed
 }
 
-fn show_summary(args: &RunArgs, summary: &Summary, out: &mut dyn Write) -> io::Result<Outcome> {
+/// Says why the layout is not proven, where that was allowed.
+fn show_unproven(conversion: &Conversion<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let mut reasons = conversion.unproven().iter();
+    reasons.try_for_each(|reason| writeln!(out, "unproven {}", one_line(reason)))
+}
+
+fn show_summary(
+    args: &RunArgs,
+    conversion: &Conversion<'_>,
+    summary: &Summary,
+    out: &mut dyn Write,
+) -> io::Result<Outcome> {
     let seconds = summary.elapsed.as_secs_f64().max(1e-9);
     let rate = summary.bytes as f64 / 1e9 / seconds;
+    show_unproven(conversion, out)?;
     writeln!(out, "tensors  {}", summary.tensors)?;
     writeln!(out, "files    {} written, {} kept", summary.files, summary.files_kept)?;
     writeln!(out, "bytes    {} in {seconds:.2} s", show(summary.bytes))?;
