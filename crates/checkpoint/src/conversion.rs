@@ -13,10 +13,12 @@ use syncline_reshard::{PlanOptions, TransferPlan};
 
 use crate::chunk::{Chunk, chunks};
 use crate::destination::{Destination, OutputFile};
+use crate::dtype::{check_dtype, config_with_dtype};
 use crate::error::CheckpointError;
+use crate::file::read_regular;
 use crate::journal::Partial;
 use crate::map::MappedFile;
-use crate::model::{Model, config_path};
+use crate::model::{CONFIG_FILE, Model, config_path};
 use crate::proof::doubts;
 use crate::queue::Queue;
 use crate::source::{Checkpoint, LAYOUT_FILE};
@@ -106,6 +108,9 @@ impl<'a> Conversion<'a> {
     ) -> Result<Self, CheckpointError> {
         let mut layout = destination.layout(source, options.dtype)?;
         let model = Model::read(source.folder());
+        if let Some(dtype) = options.dtype {
+            check_dtype(source, dtype, &model)?;
+        }
         let unproven = doubts(&layout, &model);
         if !unproven.is_empty() && !options.allow_unproven {
             return Err(CheckpointError::Unproven { reasons: unproven });
@@ -365,11 +370,19 @@ impl<'a> Conversion<'a> {
         Ok(())
     }
 
-    /// Carries over one file.
+    /// Carries over one file; where elements are converted, the configuration says so.
     fn copy_other(&self, path: &Path, partial: &Partial) -> Result<(), CheckpointError> {
         let name = path.file_name().unwrap_or_default();
         let to = partial.folder.join(name);
+        let read = |source| CheckpointError::Read { file: path.to_owned(), source };
         let write = |source| CheckpointError::Write { file: to.clone(), source };
+        if let Some(dtype) = self.options.dtype.filter(|_| name == CONFIG_FILE) {
+            let text = read_regular(path).map_err(read)?;
+            let text = config_with_dtype(&text, dtype).map_err(|error| {
+                CheckpointError::Damaged { file: path.to_owned(), cause: error.to_string() }
+            })?;
+            return fs::write(&to, text).map_err(write);
+        }
         fs::copy(path, &to).map(|_| ()).map_err(write)
     }
 }

@@ -8,6 +8,7 @@ mod chunk;
 mod conversion;
 mod destination;
 mod disk;
+mod dtype;
 mod element;
 mod error;
 mod family;

@@ -3,12 +3,14 @@
 //! | file | what goes there |
 //! | --- | --- |
 //! | `models` | small checkpoints of the common families, and reading files by hand |
+//! | `casts` | element types that are converted whole or not at all |
 //! | `convert` | there and back, what each rank holds, types, files beside the weights |
 //! | `damage` | files that are not what they should be, and destinations that cannot be written |
 //! | `heads` | attention heads over ranks, by brute force, and configurations that do not say |
 //! | `families` | families that are half known, targets that make no sense, stages that lack a matrix |
 //! | `python` | the `safetensors` package reads what is written here, and the other way round |
 
+mod casts;
 mod convert;
 mod damage;
 mod families;

@@ -179,6 +179,8 @@ fn a_dry_run_names_types_as_files_do() {
     fs::write(folder.join("rules.toml"), rules).unwrap();
     let (from, to, rules) = (path("in"), path("out"), path("rules.toml"));
     let args = ["reshard", "run", &from, &to, "--to", "tp=2,pp=1,dp=2", "--rules", &rules];
+    let line = run(&[&args[..], &["--dtype", "bf16"]].concat()).refusal();
+    assert!(line.contains("cannot be converted: there is no conversion to bf16"), "{line}");
     let dry = run(&[&args[..], &["--dry-run"]].concat()).success();
     for (name, line) in [
         ("F8_E4M3FNUZ", "f8_e4m3fnuz [4, 8] -> f8_e4m3fnuz [2, 8] on 4 ranks 0..3"),
