@@ -1,6 +1,6 @@
 //! Converting a checkpoint: plan, then write every destination file in chunks from several threads.
 
-use std::fs;
+use std::io::{self, Write};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ use crate::chunk::{Chunk, chunks};
 use crate::destination::{Destination, OutputFile};
 use crate::dtype::{check_dtype, config_with_dtype};
 use crate::error::CheckpointError;
-use crate::file::read_regular;
+use crate::file::{create_own, open_regular, read_regular};
 use crate::journal::Partial;
 use crate::map::MappedFile;
 use crate::model::{CONFIG_FILE, Model, config_path};
@@ -191,7 +191,7 @@ impl<'a> Conversion<'a> {
         meet(team)?;
         if !is_first {
             // What was found complete has its name; the first PE has made the others.
-            let is_kept = |file: &OutputFile| partial.folder.join(&file.name).exists();
+            let is_kept = |file: &OutputFile| partial.has(&file.name);
             kept = self.files.iter().map(is_kept).collect();
             writers = self.open_files(&kept, |file| Writer::open(&partial, file))?;
         }
@@ -202,6 +202,8 @@ impl<'a> Conversion<'a> {
             // Where PEs are on several machines, only the one that wrote can see to it that it is on disk.
             writers.iter().flatten().try_for_each(Writer::sync)?;
         }
+        // Every PE has read: what any of them read of a file that was changed must not be named.
+        self.source.check_unchanged()?;
         meet(team)?;
         if is_first {
             writers.iter().flatten().try_for_each(Writer::finish)?;
@@ -282,7 +284,7 @@ impl<'a> Conversion<'a> {
 
     fn is_complete(&self, partial: &Partial, file: usize) -> bool {
         let output = &self.files[file];
-        let Ok(written) = MappedFile::open(&partial.folder.join(&output.name)) else {
+        let Ok(written) = MappedFile::open_own(&partial.folder.join(&output.name)) else {
             return false;
         };
         let bytes = written.bytes();
@@ -376,14 +378,19 @@ impl<'a> Conversion<'a> {
         let to = partial.folder.join(name);
         let read = |source| CheckpointError::Read { file: path.to_owned(), source };
         let write = |source| CheckpointError::Write { file: to.clone(), source };
+        let mut from = open_regular(path).map_err(read)?;
+        let mut file = create_own(&to).map_err(write)?;
         if let Some(dtype) = self.options.dtype.filter(|_| name == CONFIG_FILE) {
             let text = read_regular(path).map_err(read)?;
             let text = config_with_dtype(&text, dtype).map_err(|error| {
                 CheckpointError::Damaged { file: path.to_owned(), cause: error.to_string() }
             })?;
-            return fs::write(&to, text).map_err(write);
+            file.write_all(text.as_bytes()).map_err(write)?;
+        } else {
+            io::copy(&mut from, &mut file).map_err(write)?;
         }
-        fs::copy(path, &to).map(|_| ()).map_err(write)
+        let mode = from.metadata().map_err(read)?.permissions();
+        file.set_permissions(mode).map_err(write)
     }
 }
 

@@ -1,10 +1,10 @@
 //! What a disk can do by itself: new files written from start to end and synced, with nothing read or put together.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use crate::file::create_own;
 use crate::writeback::start_writeback;
 use crate::writer::WRITEBACK_BYTES;
 
@@ -33,7 +33,7 @@ pub fn disk_gb_per_s(folder: &Path, threads: usize, bytes: u64) -> Option<f64> {
 
 fn write(path: &Path, blocks: usize) -> io::Result<()> {
     let block: Vec<u8> = (0..BLOCK_BYTES).map(|at| ((at * 31) >> 3) as u8).collect();
-    let mut file = File::create(path)?;
+    let mut file = create_own(path)?;
     for written in 1..=blocks as u64 {
         file.write_all(&block)?;
         if (written * BLOCK_BYTES as u64).is_multiple_of(WRITEBACK_BYTES) {

@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::fs::{FlockOperation, flock};
 
 use crate::error::CheckpointError;
+use crate::file::{create_own, open_own};
 
 /// Says which conversion a partial directory belongs to; locked while someone is at work in it.
 const JOURNAL: &str = ".conversion";
@@ -56,18 +57,25 @@ impl Partial {
         let path = folder.join(JOURNAL);
         match fs::create_dir(&folder) {
             Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                // A link there could lead anywhere.
+                let found = fs::symlink_metadata(&folder).map_err(failed(&folder))?;
+                if !found.is_dir() {
+                    return Err(failed(&folder)(io::ErrorKind::NotADirectory.into()));
+                }
+            }
             Err(error) => return Err(failed(&folder)(error)),
         }
-        let journal = File::options().create(true).append(true).read(true).open(&path);
-        let journal = journal.map_err(failed(&path))?;
+        let journal = open_own(&path, File::options().create(true).append(true).read(true));
+        let mut journal = journal.map_err(failed(&path))?;
         if flock(&journal, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Err(CheckpointError::Busy { folder });
         }
-        let found = fs::read_to_string(&path).map_err(failed(&path))?;
+        let mut found = String::new();
+        journal.read_to_string(&mut found).map_err(failed(&path))?;
         match found.trim() {
             // A run that was killed before it wrote its fingerprint has written nothing else either.
-            "" => fs::write(&path, fingerprint).map_err(failed(&path))?,
+            "" => journal.write_all(fingerprint.as_bytes()).map_err(failed(&path))?,
             _ if !resume => return Err(CheckpointError::Partial { folder }),
             found if found == fingerprint => {}
             found => {
@@ -78,10 +86,20 @@ impl Partial {
         Ok(Self { folder, target: target.to_owned(), _journal: Some(journal) })
     }
 
+    /// Returns `true` if the file `name` is there.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.folder.join(name).symlink_metadata().is_ok_and(|found| found.is_file())
+    }
+
     /// Writes a small file whole.
     pub(crate) fn text(&self, name: &str, text: &[u8]) -> Result<(), CheckpointError> {
         let path = self.folder.join(name);
-        fs::write(&path, text).and_then(|()| File::open(&path)?.sync_all()).map_err(failed(&path))
+        let write = || {
+            let mut file = create_own(&path)?;
+            file.write_all(text)?;
+            file.sync_all()
+        };
+        write().map_err(failed(&path))
     }
 
     fn sync_files(&self, threads: usize) -> Result<(), CheckpointError> {
@@ -93,7 +111,8 @@ impl Partial {
         let next = AtomicUsize::new(0);
         let work = || {
             while let Some(path) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-                File::open(path).and_then(|file| file.sync_all()).map_err(failed(path))?;
+                let file = open_own(path, File::options().read(true));
+                file.and_then(|file| file.sync_all()).map_err(failed(path))?;
             }
             Ok(())
         };

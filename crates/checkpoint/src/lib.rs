@@ -22,6 +22,7 @@ mod queue;
 mod safetensors;
 mod source;
 mod team;
+mod unique;
 mod verify;
 mod writeback;
 mod writer;

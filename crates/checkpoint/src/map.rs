@@ -1,34 +1,66 @@
 //! Files mapped for reading.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use memmap2::Mmap;
 
 use crate::error::CheckpointError;
+use crate::file::{open_own, open_regular};
 
 /// A file whose bytes are read where they are.
 #[derive(Debug)]
 pub(crate) struct MappedFile {
     pub(crate) path: PathBuf,
     map: Option<Mmap>,
+    /// When it was last changed, as of its opening.
+    changed: Option<SystemTime>,
 }
 
 impl MappedFile {
+    /// Maps a file of somebody else, following links.
     pub(crate) fn open(path: &Path) -> Result<Self, CheckpointError> {
+        Self::map(path, open_regular(path))
+    }
+
+    /// Maps a file of our own; a link is not one.
+    pub(crate) fn open_own(path: &Path) -> Result<Self, CheckpointError> {
+        Self::map(path, open_own(path, File::options().read(true)))
+    }
+
+    fn map(path: &Path, file: io::Result<File>) -> Result<Self, CheckpointError> {
         let failed = |source| CheckpointError::Read { file: path.to_owned(), source };
-        let file = File::open(path).map_err(failed)?;
-        let bytes = file.metadata().map_err(failed)?.len();
+        let file = file.map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        let (bytes, changed) = (metadata.len(), metadata.modified().ok());
         // An empty file cannot be mapped.
         let map = if bytes == 0 {
             None
         } else {
-            // SAFETY: the map is read only, and only through `bytes`, which hands out plain bytes: any value is a valid one. A
-            // file that another process cuts short meanwhile ends this process by a signal; that is the price of mapping,
-            // stated in the documentation, and never yields wrong data silently.
+            // SAFETY: the map is read only, and only through `bytes`, which hands out plain bytes:
+            // any value is a valid one. A file that another process cuts short meanwhile ends this
+            // process by a signal, which the documentation states. Conversions and comparisons end
+            // with `is_unchanged`, so that a file that was changed otherwise is an error, too.
             Some(unsafe { Mmap::map(&file) }.map_err(failed)?)
         };
-        Ok(Self { path: path.to_owned(), map })
+        Ok(Self { path: path.to_owned(), map, changed })
+    }
+
+    /// Returns `true` if the file has the size and the time of its opening.
+    pub(crate) fn is_unchanged(&self) -> bool {
+        let same = |now: Metadata| {
+            now.len() == self.bytes().len() as u64 && now.modified().ok() == self.changed
+        };
+        self.path.metadata().is_ok_and(same)
+    }
+
+    /// Size, and when it was last changed.
+    pub(crate) fn state(&self) -> String {
+        let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).ok();
+        let changed = self.changed.and_then(since).map(|since| since.as_nanos());
+        format!("{} {changed:?};", self.bytes().len())
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {

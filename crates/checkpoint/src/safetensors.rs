@@ -1,11 +1,14 @@
 //! The safetensors file: a length, a JSON header, then the tensors' bytes without gaps.
 
 use std::collections::BTreeMap;
+use std::mem::replace;
 
+use serde::de::MapAccess;
 use serde::{Deserialize, Serialize};
 use syncline_reshard::Dims;
 
 use crate::element::ElementType;
+use crate::unique::{Members, Unique};
 
 /// The longest header accepted, as in the reference implementation.
 const HEADER_BYTES_MAX: u64 = 100_000_000;
@@ -46,12 +49,22 @@ struct EntryForm {
     data_offsets: [u64; 2],
 }
 
-#[derive(Deserialize)]
+/// Tensors by their names, beside the metadata.
+#[derive(Default)]
 struct HeaderForm {
-    #[serde(rename = "__metadata__", default)]
-    metadata: Option<BTreeMap<String, String>>,
-    #[serde(flatten)]
+    metadata: BTreeMap<String, String>,
     tensors: BTreeMap<String, EntryForm>,
+}
+
+impl Members for HeaderForm {
+    fn read<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
+        if name == "__metadata__" {
+            let metadata: Option<Unique<BTreeMap<_, _>>> = map.next_value()?;
+            let before = metadata.map(|metadata| replace(&mut self.metadata, metadata.0));
+            return Ok(before.is_none_or(|before| before.is_empty()));
+        }
+        self.tensors.read(name, map)
+    }
 }
 
 impl Header {
@@ -64,7 +77,7 @@ impl Header {
         }
         let cut = || format!("cut off: the header has {length} bytes, the file {}", file.len());
         let text = file.get(8..8 + length as usize).ok_or_else(cut)?;
-        let form: HeaderForm =
+        let Unique(form): Unique<HeaderForm> =
             serde_json::from_slice(text).map_err(|error| format!("header: {error}"))?;
         let data_start = 8 + length;
         let mut tensors = Vec::with_capacity(form.tensors.len());
@@ -84,7 +97,7 @@ impl Header {
         if data != next {
             return Err(format!("tensors take {next} bytes, but {data} follow the header"));
         }
-        Ok(Self { metadata: form.metadata.unwrap_or_default(), tensors, data_start })
+        Ok(Self { metadata: form.metadata, tensors, data_start })
     }
 
     /// The header of a file with these tensors, laid out in this order; fills in where each starts.
@@ -210,6 +223,16 @@ mod tests {
                 .contains("within a byte")
         );
         assert!(with("{").contains("header"));
+        let twice = r#"{"w":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},
+            "w":{"dtype":"F32","shape":[0,3],"data_offsets":[0,0]}}"#;
+        assert!(with(twice).contains("`w` is there twice"));
+        let twice = r#"{"__metadata__":{"a":"1"},"__metadata__":{}}"#;
+        assert!(with(twice).contains("`__metadata__` is there twice"));
+        assert!(with(r#"{"__metadata__":{"a":"1","a":"2"}}"#).contains("`a` is there twice"));
+        for shape in ["[4611686018427387904,4]", "[18446744073709551615]", "[1,1,1,1,1,1,1,1,1]"] {
+            let text = format!(r#"{{"w":{{"dtype":"F64","shape":{shape},"data_offsets":[0,8]}}}}"#);
+            with(&text);
+        }
         let huge = [0xff; 16];
         assert!(Header::parse(&huge).unwrap_err().contains("more than"));
     }

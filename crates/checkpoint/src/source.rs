@@ -1,7 +1,6 @@
 //! Checkpoints as they are found on disk.
 
-use std::collections::{BTreeMap, HashMap};
-use std::fs;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -9,8 +8,10 @@ use syncline_reshard::{Dims, Layout, NdBox, Piece, Shard};
 
 use crate::element::ElementType;
 use crate::error::CheckpointError;
+use crate::file::read_regular;
 use crate::map::MappedFile;
 use crate::safetensors::Header;
+use crate::unique::Unique;
 
 pub(crate) const LAYOUT_FILE: &str = "layout.json";
 pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
@@ -23,7 +24,8 @@ pub(crate) fn rank_file(rank: u32) -> String {
 
 /// A checkpoint, mapped for reading.
 ///
-/// Do not change its files while it is open: they are read where they are.
+/// Do not change its files while it is open: they are read where they are. A file that is cut short
+/// meanwhile ends the process by a signal; other changes are found out before a result is given.
 #[derive(Debug)]
 pub struct Checkpoint {
     folder: PathBuf,
@@ -37,7 +39,7 @@ pub struct Checkpoint {
 
 #[derive(Deserialize)]
 struct IndexForm {
-    weight_map: BTreeMap<String, String>,
+    weight_map: Unique<BTreeMap<String, String>>,
 }
 
 impl Checkpoint {
@@ -49,7 +51,7 @@ impl Checkpoint {
         } else if folder.join(LAYOUT_FILE).is_file() {
             return reader.sharded(folder);
         } else if folder.join(INDEX_FILE).is_file() {
-            reader.whole_files(&indexed_files(folder)?)?;
+            reader.indexed(folder)?;
         } else if folder.join(SINGLE_FILE).is_file() {
             reader.whole_files(&[folder.join(SINGLE_FILE)])?;
         } else {
@@ -86,33 +88,36 @@ impl Checkpoint {
 
     /// Bytes of all files, and when they were last changed: what a resumed conversion must find unchanged.
     pub(crate) fn state(&self) -> String {
-        let one = |file: &MappedFile| {
-            let changed = fs::metadata(&file.path).and_then(|data| data.modified()).ok();
-            let since = changed.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
-            format!("{} {:?};", file.bytes().len(), since.map(|since| since.as_nanos()))
-        };
-        self.files.iter().map(one).collect()
+        self.files.iter().map(MappedFile::state).collect()
+    }
+
+    /// Refuses what was read of files that have been changed since they were opened.
+    pub(crate) fn check_unchanged(&self) -> Result<(), CheckpointError> {
+        match self.files.iter().find(|file| !file.is_unchanged()) {
+            Some(file) => Err(CheckpointError::Changed { file: file.path.clone() }),
+            None => Ok(()),
+        }
     }
 }
 
 fn read_text(path: &Path) -> Result<String, CheckpointError> {
     let failed = |source| CheckpointError::Read { file: path.to_owned(), source };
-    fs::read_to_string(path).map_err(failed)
+    read_regular(path).map_err(failed)
 }
 
-fn indexed_files(folder: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
+/// The file of each tensor, by the index in `folder`.
+fn read_index(folder: &Path) -> Result<BTreeMap<String, String>, CheckpointError> {
     let path = folder.join(INDEX_FILE);
     let damaged = |cause: String| CheckpointError::Damaged { file: path.clone(), cause };
     let form: IndexForm =
         serde_json::from_str(&read_text(&path)?).map_err(|error| damaged(error.to_string()))?;
-    let mut names: Vec<String> = form.weight_map.into_values().collect();
-    names.sort();
-    names.dedup();
+    let Unique(weight_map) = form.weight_map;
     // An index must not lead out of its directory.
-    if let Some(outside) = names.iter().find(|name| name.contains('/') || name.as_str() == "..") {
-        return Err(damaged(format!("`{outside}` is not a file of this directory")));
+    let is_outside = |name: &&String| name.contains('/') || ["", ".", ".."].contains(&&***name);
+    match weight_map.values().find(is_outside) {
+        Some(outside) => Err(damaged(format!("`{outside}` is not a file of this directory"))),
+        None => Ok(weight_map),
     }
-    Ok(names.iter().map(|name| folder.join(name)).collect())
 }
 
 #[derive(Default)]
@@ -135,6 +140,26 @@ impl Reader {
 
     fn whole_files(&mut self, paths: &[PathBuf]) -> Result<(), CheckpointError> {
         paths.iter().try_for_each(|path| self.file(path).map(|_| ()))
+    }
+
+    /// The files of an index, each with all tensors that the index says it has.
+    fn indexed(&mut self, folder: &Path) -> Result<(), CheckpointError> {
+        let index = read_index(folder)?;
+        let mut names_of: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (tensor, file) in &index {
+            names_of.entry(file).or_default().push(tensor);
+        }
+        for (file, names) in names_of {
+            let path = folder.join(file);
+            let at = self.file(&path)?;
+            let tensors = &self.headers[at].tensors;
+            let held: HashSet<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
+            if let Some(name) = names.into_iter().find(|name| !held.contains(name)) {
+                let cause = format!("tensor `{name}` is in {INDEX_FILE}, not in this file");
+                return Err(CheckpointError::Damaged { file: path, cause });
+            }
+        }
+        Ok(())
     }
 
     fn finish_whole(self, folder: &Path) -> Result<Checkpoint, CheckpointError> {

@@ -10,6 +10,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::destination::OutputFile;
 use crate::error::CheckpointError;
+use crate::file::{create_own, open_own};
 use crate::journal::Partial;
 use crate::writeback::start_writeback;
 
@@ -37,7 +38,7 @@ impl<'a> Writer<'a> {
         let bytes = output.header.file_bytes();
         // Room is reserved first: a disk that is too small is found out before the work.
         let create = || {
-            let file = File::create(&path)?;
+            let file = create_own(&path)?;
             match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
                 Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(bytes)?,
                 reserved => reserved?,
@@ -52,7 +53,7 @@ impl<'a> Writer<'a> {
     /// Opens the file that another PE has made.
     pub fn open(partial: &'a Partial, output: &'a OutputFile) -> Result<Self, CheckpointError> {
         let path = partial.folder.join(format!("{}.part", output.name));
-        let opened = File::options().write(true).open(&path);
+        let opened = open_own(&path, File::options().write(true));
         let failed = |source| CheckpointError::Write { file: path.clone(), source };
         Ok(Self::new(partial, output, opened.map_err(failed)?))
     }
@@ -97,8 +98,7 @@ impl<'a> Writer<'a> {
 
     /// Gives the file its name, if it has not got it: every PE has written its part.
     pub fn finish(&self) -> Result<(), CheckpointError> {
-        let is_named = self.partial.folder.join(self.name).exists();
-        if is_named { Ok(()) } else { self.rename() }
+        if self.partial.has(self.name) { Ok(()) } else { self.rename() }
     }
 
     /// It need not be on disk yet: a resumed run checks every byte that it keeps.

@@ -166,6 +166,27 @@ fn what_is_not_proven_is_written_on_demand_and_says_so() {
     assert!(layout["unproven"].to_string().contains(reason), "{layout}");
 }
 
+/// The process ends by an error or by a signal, and nothing gets the destination's name.
+#[test]
+fn a_source_that_is_cut_short_meanwhile_is_no_destination() {
+    let folder = directory("reshard_cut");
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    write_model(&folder.join("in"), 8);
+    let (from, to) = (path("in"), path("out"));
+    // Slots of a line make it slow enough to be met.
+    let args = ["reshard", "run", &from, &to, "--to", "tp=4", "--pes", "1", "--slot-bytes", "64"];
+    let child = command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while !folder.join(".out.partial/rank-00000.safetensors.part").exists() {
+        assert!(!folder.join("out").exists(), "it was too fast to be met");
+        std::thread::yield_now();
+    }
+    let file = fs::File::options().write(true).open(folder.join("in/model.safetensors")).unwrap();
+    file.set_len(4096 + 100).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(!output.status.success(), "{output:?}");
+    assert!(!folder.join("out").exists());
+}
+
 #[test]
 fn a_dry_run_names_types_as_files_do() {
     let folder = directory("reshard_types");
