@@ -8,6 +8,7 @@
 //! | `damage` | files that are not what they should be, and destinations that cannot be written |
 //! | `heads` | attention heads over ranks, by brute force, and configurations that do not say |
 //! | `families` | families that are half known, targets that make no sense, stages that lack a matrix |
+//! | `judge` | `verify` in both orders, and wrong splits that it finds |
 //! | `hostile` | names, links, pipes and files that are changed meanwhile |
 //! | `python` | the `safetensors` package reads what is written here, and the other way round |
 
@@ -17,5 +18,6 @@ mod damage;
 mod families;
 mod heads;
 mod hostile;
+mod judge;
 mod models;
 mod python;

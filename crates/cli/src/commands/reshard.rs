@@ -25,7 +25,8 @@ pub(crate) enum ReshardCommand {
     Plan(PlanArgs),
     /// Convert a checkpoint; the destination appears whole or not at all.
     Run(RunArgs),
-    /// Compare two checkpoints, every element of every tensor; exits 1 if they differ.
+    /// Compare two checkpoints, every element of every tensor, and check the layout; exits 1 if
+    /// they differ or it is not proven.
     Verify(VerifyArgs),
     /// Move a made-up model from one layout to the other between processes or threads, check it, and say how fast that was.
     Refit(refit::RefitArgs),
@@ -110,6 +111,9 @@ pub(crate) struct VerifyArgs {
     source: PathBuf,
     /// The checkpoint to check.
     destination: PathBuf,
+    /// Accept a layout that is not known to be right for the model.
+    #[arg(long)]
+    allow_unproven: bool,
 }
 
 /// Ways between PEs.
