@@ -2,18 +2,19 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use syncline_reshard::transport::{Header, Transport, Wait, local};
+//! use syncline_reshard::transport::{Header, Session, Transport, Wait, local};
 //!
 //! let endpoints = local::group(2, &local::Options::default())?;
 //! std::thread::scope(|scope| {
-//!     for endpoint in &endpoints {
+//!     for mut endpoint in endpoints {
 //!         scope.spawn(move || {
 //!             let wait = Wait::timeout(Duration::from_secs(10));
 //!             let peer = 1 - endpoint.rank();
-//!             endpoint.enter(Default::default(), &wait)?;
-//!             endpoint.send(peer, 5, &mut |slot| { slot.copy_from_slice(b"hello"); Header::default() }, &wait)?;
-//!             endpoint.receive(peer, &mut |_, bytes| { assert_eq!(bytes, b"hello"); Ok(()) }, &wait)?;
-//!             endpoint.finish(&wait)
+//!             let session = Session::enter(&mut endpoint, 0, &wait).unwrap();
+//!             let endpoint = session.transport();
+//!             endpoint.send(peer, 5, &mut |slot| { slot.copy_from_slice(b"hello"); Header::default() }, &wait).unwrap();
+//!             endpoint.receive(peer, &mut |_, bytes| { assert_eq!(bytes, b"hello"); Ok(()) }, &wait).unwrap();
+//!             session.finish(&wait).unwrap();
 //!         });
 //!     }
 //! });
