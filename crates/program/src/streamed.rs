@@ -29,8 +29,8 @@ impl Program {
         }
         self.require_device(options.devices[0])?;
         self.require_cpu_bodies()?;
-        // Tasks of a manual scope may race, if the program is wrong. A plan is proven free of races before it runs;
-        // a stream cannot be.
+        // Tasks of a manual scope may race, if the program is wrong. A plan with such tasks is proven free of
+        // races before it runs; a stream cannot be.
         if let Some(task) = self.trace().tasks.iter().find(|task| task.scope == ScopeKind::Manual) {
             let id = task.id;
             return Err(RunError::Start(format!(

@@ -20,6 +20,14 @@ pub struct Happens {
     pub sequence: Vec<OpIndex>,
 }
 
+/// How far a lane has come.
+#[derive(Clone, Copy, Default)]
+struct Position {
+    done: u32,
+    /// The row of its newest op.
+    latest: u32,
+}
+
 impl Happens {
     /// Runs the lanes without doing anything; an error if they cannot all come to their ends.
     pub fn of(plan: &ExecutionPlan) -> Result<Self, CheckError> {
@@ -57,40 +65,38 @@ impl Happens {
                 happens.places.extend(places.map(|position| (at as u16, position)));
             }
         }
-        let mut done = vec![0u32; lanes];
-        let mut latest = vec![0u32; lanes];
+        let mut positions = vec![Position::default(); lanes];
         loop {
             let before = happens.sequence.len();
             budget.spend(lanes as u64)?;
             for lane in 0..lanes {
-                happens.advance(plan, runs, between, lane, &mut done, &mut latest, budget)?;
+                happens.advance(plan, runs, between, lane, &mut positions, budget)?;
             }
             if happens.sequence.len() == before {
                 break;
             }
         }
         if happens.sequence.len() < count {
-            return Err(deadlock(plan, &done));
+            return Err(deadlock(plan, &positions));
         }
         Ok(happens)
     }
 
     /// Runs `lane` until it ends or must wait.
-    #[allow(clippy::too_many_arguments)]
     fn advance(
         &mut self,
         plan: &ExecutionPlan,
         runs: u32,
         between: Option<&RunWaits>,
         lane: usize,
-        done: &mut [u32],
-        latest: &mut [u32],
+        positions: &mut [Position],
         budget: &mut Budget,
     ) -> Result<(), CheckError> {
         let record = plan.lanes[lane];
-        while done[lane] < record.count * runs {
-            let run = done[lane] / record.count;
-            let op = OpIndex(record.first.0 + done[lane] % record.count);
+        while positions[lane].done < record.count * runs {
+            let Position { done, latest } = positions[lane];
+            let run = done / record.count;
+            let op = OpIndex(record.first.0 + done % record.count);
             let own = plan.waits_of(&plan.ops[op.index()]);
             let last = between.filter(|_| run > 0).map_or(&[][..], |between| between.of(op));
             // Counts within a run become counts over all of them.
@@ -101,14 +107,14 @@ impl Happens {
                 let own = own.iter().map(|wait| over(wait, run));
                 own.chain(last.iter().map(|wait| over(wait, run - 1)))
             };
-            if waits().any(|(from, count)| done[from] < count) {
+            if waits().any(|(from, count)| positions[from].done < count) {
                 return Ok(());
             }
             if own.len() + last.len() > 0 {
                 let rows = 1 + own.len() + last.len();
                 budget.spend(rows as u64 * self.lanes as u64)?;
                 let new = (self.rows.len() / self.lanes) as u32;
-                let base = latest[lane] as usize * self.lanes;
+                let base = latest as usize * self.lanes;
                 self.rows.extend_from_within(base..base + self.lanes);
                 for (from, count) in waits().filter(|&(_, count)| count > 0) {
                     let awaited = self.number(plan, from, count - 1);
@@ -116,12 +122,12 @@ impl Happens {
                     let known = &mut self.rows[new as usize * self.lanes + from];
                     *known = (*known).max(count);
                 }
-                latest[lane] = new;
+                positions[lane].latest = new;
             }
-            let number = self.number(plan, lane, done[lane]);
-            self.row_of[number] = latest[lane];
+            let number = self.number(plan, lane, done);
+            self.row_of[number] = positions[lane].latest;
             self.sequence.push(OpIndex(number as u32));
-            done[lane] += 1;
+            positions[lane].done += 1;
         }
         Ok(())
     }
@@ -165,14 +171,14 @@ impl Happens {
     }
 }
 
-fn deadlock(plan: &ExecutionPlan, done: &[u32]) -> CheckError {
+fn deadlock(plan: &ExecutionPlan, positions: &[Position]) -> CheckError {
     for (lane, record) in plan.lanes.iter().enumerate() {
-        if done[lane] == record.count {
+        if positions[lane].done == record.count {
             continue;
         }
-        let op = OpIndex(record.first.0 + done[lane]);
+        let op = OpIndex(record.first.0 + positions[lane].done);
         for wait in plan.waits_of(&plan.ops[op.index()]) {
-            if done[wait.lane.index()] < wait.count {
+            if positions[wait.lane.index()].done < wait.count {
                 let LaneIndex(_) = wait.lane;
                 return CheckError::Deadlock {
                     op: plan.site(op),
