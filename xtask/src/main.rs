@@ -1,19 +1,29 @@
-//! The project's own tasks: `cargo xtask setup | test | bench | soak`.
+//! The project's own tasks: `cargo xtask setup | test | step | fuzz | bench | soak`.
 //!
 //! What a new machine lacks, `setup` installs; `test` calls it first. Nothing here is needed to build or use the
 //! library itself.
 
 mod command;
+mod fuzz;
+mod memory;
+mod nextest;
+mod policy;
 mod setup;
+mod soak;
+mod steps;
 mod test;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 const USAGE: &str = "\
 cargo xtask setup             installs what tests and benchmarks need and the machine lacks
-cargo xtask test              setup, then format, lints, every test and the documentation
+cargo xtask test              setup, then format, lints, every test, sanitizers and the documentation
+cargo xtask step NAME ...     some steps of that alone, without setup, by the names that it prints at its end
+cargo xtask fuzz [TARGET ...] fuzz targets, a minute each
 cargo xtask bench [NAME] ...  benchmarks, with their peers in the same run: --quick, --json FILE
-cargo xtask soak              the long tests: millions of rounds, thousands of seeds, hundreds of kills";
+cargo xtask soak              the long tests: millions of rounds, thousands of seeds, hundreds of kills; five hours,
+                              or --minutes N, by which every part is scaled and bounded";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -21,8 +31,12 @@ fn main() -> ExitCode {
     let done = match arguments.first().map(String::as_str) {
         Some("setup") => setup::run(setup::Need::Benchmarks),
         Some("test") => setup::run(setup::Need::Tests).and_then(|()| test::run(&rest)),
+        Some("step") => test::steps(&rest),
+        Some("fuzz") => {
+            setup::run(setup::Need::Tests).and_then(|()| fuzz::run(&rest, Duration::from_secs(60)))
+        }
         Some("bench") => setup::run(setup::Need::Benchmarks).and_then(|()| bench(&rest)),
-        Some("soak") => test::soak(),
+        Some("soak") => setup::run(setup::Need::Tests).and_then(|()| soak::run(&rest)),
         _ => Err(USAGE.to_owned()),
     };
     match done {

@@ -17,7 +17,8 @@ pub enum Need {
 /// A file that tells whether a package is there, and the package.
 type Package = (&'static str, &'static str);
 
-const FOR_TESTS: &[Package] = &[("/usr/bin/gcc", "gcc")];
+/// libFuzzer is C++.
+const FOR_TESTS: &[Package] = &[("/usr/bin/gcc", "gcc"), ("/usr/bin/g++", "g++")];
 /// Drivers without a GPU. Where one cannot be had, the tests that need it say so, and fail only in CI.
 const FOR_DEVICE_TESTS: &[Package] = &[
     ("/usr/share/vulkan/icd.d/lvp_icd.x86_64.json", "mesa-vulkan-drivers"),
@@ -28,12 +29,12 @@ const FOR_DEVICE_TESTS: &[Package] = &[
     ),
     ("/etc/OpenCL/vendors/pocl.icd", "pocl-opencl-icd"),
     ("/usr/share/doc/ocl-icd-libopencl1", "ocl-icd-libopencl1"),
+    ("/usr/bin/oclgrind", "oclgrind"),
 ];
 /// The report is looked at with a real browser; where none can be had, those tests say that they are skipped.
 const FOR_BROWSER_TESTS: &[Package] =
     &[("/usr/bin/chromium", "chromium"), ("/usr/bin/chromedriver", "chromium-driver")];
 const FOR_BENCHMARKS: &[Package] = &[
-    ("/usr/bin/g++", "g++"),
     ("/usr/include/tbb/flow_graph.h", "libtbb-dev"),
     ("/usr/include/starpu/1.3/starpu.h", "libstarpu-dev"),
 ];
