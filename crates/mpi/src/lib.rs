@@ -21,7 +21,7 @@ let endpoint = world.join(&Options::default(), &Wait::timeout(Duration::from_sec
 
 #[cfg(feature = "mpi")]
 mod call;
-#[cfg(feature = "mpi")]
+#[cfg(any(feature = "mpi", fuzzing))]
 mod control;
 #[cfg(feature = "mpi")]
 mod endpoint;
@@ -65,4 +65,21 @@ pub struct Unavailable;
 /// ```
 pub fn check() -> Result<(), Unavailable> {
     if cfg!(feature = "mpi") { Ok(()) } else { Err(Unavailable) }
+}
+
+/// Reads `bytes` as a message of another PE, for the fuzz target of messages.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub fn fuzz_control(bytes: &[u8]) {
+    use control::{Control, to_bytes, to_words};
+    let again = |message: &Control| {
+        let words = to_words(&to_bytes(&message.encode()));
+        assert!(words.len() <= control::WORDS_MAX);
+        Control::decode(&words).expect("what is read can be written")
+    };
+    if let Some(message) = Control::decode(&to_words(bytes)) {
+        // Text that was not UTF-8 or is too long is changed once.
+        let once = again(&message);
+        assert_eq!(again(&once), once);
+    }
 }

@@ -1,0 +1,14 @@
+//! Any text given to the loader of programs, which checks kernels, scalars, arguments and contents too.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use syncline_program::{LoadOptions, Program};
+
+fuzz_target!(|bytes: &[u8]| {
+    // Files are read from a folder that has none.
+    let options = LoadOptions { folder: "/nonexistent".into(), ..Default::default() };
+    if let Ok(program) = Program::from_bytes(bytes, &options) {
+        let text = program.trace().to_json();
+        Program::from_bytes(text.as_bytes(), &options).expect("what is read can be written");
+    }
+});
