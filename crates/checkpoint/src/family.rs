@@ -29,12 +29,8 @@ pub fn builtin_rules() -> Vec<TensorRule> {
 
 /// Reads rules, `[[tensor]]` entries as in a mesh layout.
 pub fn parse_rules(text: &str) -> Result<Vec<TensorRule>, ReshardError> {
-    let form: Result<RulesForm, _> = toml::from_str(text);
-    form.map(|form| form.tensor).map_err(|error| {
-        let at = error.span().map_or(0, |span| span.start.min(text.len()));
-        let line = text.get(..at).unwrap_or("").matches('\n').count() + 1;
-        ReshardError::Syntax { place: format!("line {line}"), cause: error.message().to_owned() }
-    })
+    let form: RulesForm = syncline_files::from_toml(text)?;
+    Ok(form.tensor)
 }
 
 /// The mesh that `tp=4,pp=2` and the like stand for.

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::nearest::meant;
 use crate::{BufferId, View};
+use syncline_files::meant;
 
 /// What a task does with the bytes of one argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::nearest::meant;
+use syncline_files::meant;
 
 /// The type of one element of a [`View`](crate::View).
 ///

@@ -4,9 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 
-use crate::trace::{
-    Members, Place, Trace, TraceError, as_u64, check_head, integer, json_error, shape,
-};
+use crate::trace::{Members, Place, Trace, TraceError, as_u64, check_head, integer, shape};
 use crate::{EdgeFlags, EdgeKinds};
 
 const FORMAT: &str = "syncline-deps";
@@ -155,7 +153,7 @@ impl DepGraph {
     ///
     /// `kinds` and `args` may be absent; an edge without `flags` is one to wait for.
     pub fn from_json(bytes: &[u8], trace: &Trace) -> Result<Self, TraceError> {
-        let document: Value = serde_json::from_slice(bytes).map_err(|error| json_error(&error))?;
+        let document: Value = syncline_files::from_json(bytes)?;
         let mut members = Members::new(document, Place::ROOT)?;
         check_head(members.take("format"), members.take("version"), FORMAT, VERSION)?;
         let tasks = members.u64("tasks")?;
@@ -170,6 +168,7 @@ impl DepGraph {
         for (index, edge) in edges.into_iter().enumerate() {
             read_edge(edge, Place::entry("edges", index), trace, &mut by_succ)?;
         }
+        members.finish(&["format", "version", "tasks", "edges"])?;
         by_succ.sort_by_key(|(succ, _)| *succ);
         let mut graph = Self::of(trace);
         let mut reasons = Vec::new();
@@ -206,6 +205,7 @@ fn read_edge(
     });
     let kinds = kinds.into_iter().flatten().fold(EdgeKinds::EMPTY, |all, one| all | one);
     let pairs = members.optional_list("args", arg_pair)?.unwrap_or_default();
+    members.finish(&["pred", "succ", "kinds", "flags", "args"])?;
     into.push((succ, Reason { pred, flags, kinds, args: None }));
     into.extend(
         pairs.into_iter().map(|pair| (succ, Reason { pred, flags, kinds, args: Some(pair) })),

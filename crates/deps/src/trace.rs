@@ -1,8 +1,8 @@
 //! Traces: what was submitted, as plain data that can be written, read, analysed and run again.
 //!
 //! A [`Trace`] has a JSON form, for people and other languages, and a binary one ([`crate::capture`]), for
-//! programs that record themselves while they run. Both hold the same things, also the members that this version does
-//! not know, so that converting one into the other and back changes nothing.
+//! programs that record themselves while they run. Both hold the same things, also the members that are for
+//! other programs (`x-`), so that converting one into the other and back changes nothing.
 //!
 //! ```
 //! use syncline_deps::trace::Trace;
@@ -21,13 +21,14 @@ mod error;
 mod json;
 mod json_task;
 mod json_write;
+mod known;
 mod member;
 mod model;
 mod scopes;
 mod validate;
 
 pub use error::{Place, TraceError};
-pub(crate) use json::{check_head, device, json_error};
+pub(crate) use json::{check_head, device};
 pub(crate) use json_write::integer;
 pub(crate) use member::{Members, as_u64, shape};
 pub use model::{Extra, Lane, Trace, TraceArg, TraceBuffer, TraceScope, TraceTask, Unwritten};

@@ -2,10 +2,25 @@
 //!
 //! - [`Output`] and [`write_file`]: a regular file is replaced whole or not at all, and what is no regular
 //!   file is written to.
+//! - [`from_json`], [`from_toml`] and [`read_strictly`]: members that a form does not have are errors, as are
+//!   members that are given twice; members that start with `x-` are for others and ignored.
+//!
+//! - [`read_file`]: a file whole, unless it is larger than the memory of the machine or has no end.
+//! - [`one_line`] and [`Escaped`]: nothing from a file acts upon a terminal.
 //!
 //! This crate knows no format.
 #![forbid(unsafe_code)]
 
+mod escape;
+mod form;
+mod input;
+mod nearest;
 mod output;
 
+pub use escape::{Escaped, one_line};
+pub use form::{
+    FormError, Strict, from_json, from_toml, is_foreign, read_strictly, unknown_member,
+};
+pub use input::{machine_memory_bytes, read_all, read_file};
+pub use nearest::{meant, nearest};
 pub use output::{Output, temporary_name, write_file};

@@ -33,11 +33,8 @@ use crate::planned::refused;
 /// passes at the start until lanes that slept begin. Where the file does not say, a simulation uses what passed in the
 /// run that the trace records.
 pub fn machine_from_toml(text: &str) -> Result<SimulatedMachine, RunError> {
-    let form: MachineForm = toml::from_str(text).map_err(|error| {
-        let at = error.span().map_or(0, |span| span.start.min(text.len()));
-        let line = text.get(..at).unwrap_or("").matches('\n').count() + 1;
-        RunError::Start(format!("line {line}: {}", error.message()))
-    })?;
+    let form: MachineForm =
+        syncline_files::from_toml(text).map_err(|error| RunError::Start(error.to_string()))?;
     let devices = form.device.iter().map(DeviceForm::model).collect::<Result<_, _>>()?;
     let mut machine = Machine::new(devices).map_err(refused)?;
     for link in &form.link {

@@ -1,6 +1,7 @@
 //! What can be wrong with layouts and plans, and how to mend it.
 
 use syncline_deps::{Dtype, MAX_DIMS};
+use syncline_files::FormError;
 
 use crate::convert::ConvertError;
 use crate::dims::{Dims, NdBox};
@@ -260,4 +261,10 @@ pub enum ReshardError {
         /// The size asked for.
         slot_bytes: u64,
     },
+}
+
+impl From<FormError> for ReshardError {
+    fn from(error: FormError) -> Self {
+        Self::Syntax { place: error.position(), cause: error.cause() }
+    }
 }

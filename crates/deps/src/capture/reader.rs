@@ -352,7 +352,8 @@ fn name_and_extra(
 }
 
 fn json(text: &str) -> Result<Value, Malformed> {
-    serde_json::from_str(text).map_err(|_| "it has a text that is not JSON")
+    syncline_files::from_json(text.as_bytes())
+        .map_err(|_| "it has a text that is not JSON, or a member that is given twice")
 }
 
 fn extra(text: &str) -> Result<Extra, Malformed> {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use syncline_files::FormError;
+
 use crate::{BufferId, UnknownAccess, UnknownDtype, ViewError};
 
 /// Where in a file something is: an element of one of its lists, down to a member of an argument.
@@ -80,10 +82,10 @@ impl fmt::Display for Place {
 #[non_exhaustive]
 #[allow(missing_docs)]
 pub enum TraceError {
-    #[error("line {line}, column {column}: not JSON: {message}")]
-    Syntax { line: usize, column: usize, message: String },
-    #[error("line {line}, column {column}: {message}")]
-    Data { line: usize, column: usize, message: String },
+    #[error(transparent)]
+    Form(#[from] FormError),
+    #[error("{place}: {message}")]
+    Member { place: Place, message: String },
     #[error("{place}: expected {expected}, found {found}")]
     Shape { place: Place, expected: &'static str, found: String },
     #[error("{place}: {source}")]

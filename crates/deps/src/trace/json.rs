@@ -4,10 +4,12 @@
 //! the generic form of the whole file never exists. At first tasks are read straight from the text (`json_task`); a file
 //! that is not as usual is read anew with the generic form of each task, which can say what is wrong with it.
 
+use std::collections::HashSet;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
+use syncline_files::{FormError, Strict, read_strictly};
 
 use super::json_task::Tasks;
 use super::member::{as_i64, as_u64, describe, shape};
@@ -37,17 +39,6 @@ impl Trace {
         }
         document.trace.validate()?;
         Ok(document.trace)
-    }
-}
-
-/// What the parser of JSON says, with the place apart from the words.
-pub(crate) fn json_error(error: &serde_json::Error) -> TraceError {
-    let (line, column) = (error.line(), error.column());
-    let text = error.to_string();
-    let message = text.split(" at line ").next().unwrap_or_default().to_owned();
-    match error.classify() {
-        serde_json::error::Category::Data => TraceError::Data { line, column, message },
-        _ => TraceError::Syntax { line, column, message },
     }
 }
 
@@ -96,19 +87,33 @@ impl Document {
     fn read(bytes: &[u8], way: Way) -> Result<Self, TraceError> {
         let mut document = Self { way, ..Self::default() };
         let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-        let read = deserializer
-            .deserialize_any(DocumentVisitor(&mut document))
-            .and_then(|()| deserializer.end());
-        match read {
+        let mut place = None;
+        let seed = DocumentSeed(&mut document);
+        let read = match way {
+            Way::Straight => seed.deserialize(&mut deserializer),
+            Way::Careful => read_strictly(&mut deserializer, seed, &mut place),
+        };
+        match read.and_then(|()| deserializer.end()) {
             Ok(()) => Ok(document),
-            Err(error) => Err(document.failure.unwrap_or_else(|| json_error(&error))),
+            Err(error) => {
+                let of_parser = || FormError::of_json(&error, place).into();
+                Err(document.failure.unwrap_or_else(of_parser))
+            }
         }
     }
 }
 
-struct DocumentVisitor<'a>(&'a mut Document);
+struct DocumentSeed<'a>(&'a mut Document);
 
-impl<'de> Visitor<'de> for DocumentVisitor<'_> {
+impl<'de> DeserializeSeed<'de> for DocumentSeed<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for DocumentSeed<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -117,11 +122,16 @@ impl<'de> Visitor<'de> for DocumentVisitor<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Document { way, trace, format, version, buffers_seen, tasks_seen, failure } = self.0;
+        let mut seen = HashSet::new();
         while let Some(key) = map.next_key::<String>()? {
+            // The careful way says so by itself, with the place.
+            if !seen.insert(key.clone()) {
+                return Err(A::Error::custom("a member that is given twice"));
+            }
             match key.as_str() {
                 "format" => {
                     // Told at once: the rest of another format's file would be refused for odd reasons.
-                    let found = map.next_value::<Value>()?;
+                    let found = map.next_value_seed(Strict::<Value>::NEW)?;
                     if found.as_str() != Some(FORMAT) {
                         let error =
                             TraceError::Format { expected: FORMAT, found: describe(&found) };
@@ -129,7 +139,7 @@ impl<'de> Visitor<'de> for DocumentVisitor<'_> {
                     }
                     *format = Some(found);
                 }
-                "version" => *version = Some(map.next_value()?),
+                "version" => *version = Some(map.next_value_seed(Strict::NEW)?),
                 "buffers" => {
                     *buffers_seen = true;
                     let list = List::new("buffers", &mut trace.buffers, buffer, failure);
@@ -156,14 +166,14 @@ impl<'de> Visitor<'de> for DocumentVisitor<'_> {
                     let list = List::new("stats", &mut trace.stats, |value, _| Ok(value), failure);
                     map.next_value_seed(list)?;
                 }
-                _ => drop(trace.extra.insert(key, map.next_value()?)),
+                _ => drop(trace.extra.insert(key, map.next_value_seed(Strict::NEW)?)),
             }
         }
         Ok(())
     }
 }
 
-fn stop<E: serde::de::Error>(failure: &mut Option<TraceError>, error: TraceError) -> E {
+fn stop<E: Error>(failure: &mut Option<TraceError>, error: TraceError) -> E {
     let stopped = E::custom(&error);
     *failure = Some(error);
     stopped
@@ -208,7 +218,7 @@ impl<'de, T> Visitor<'de> for List<'_, T> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
-        while let Some(value) = elements.next_element::<Value>()? {
+        while let Some(value) = elements.next_element_seed(Strict::<Value>::NEW)? {
             match (self.read)(value, Place::entry(self.name, self.into.len())) {
                 Ok(element) => self.into.push(element),
                 Err(error) => return Err(stop(self.failure, error)),

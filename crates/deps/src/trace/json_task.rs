@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
+use syncline_files::Strict;
 
 use super::json::lane;
 use super::member::digits;
@@ -89,7 +90,7 @@ impl<'de> Visitor<'de> for Task<'_> {
             let member = match key {
                 Member::Known(at) => MEMBERS[seen.once(at)?],
                 Member::Other(name) => {
-                    insert(&mut task.extra, name, map.next_value()?)?;
+                    insert(&mut task.extra, name, map.next_value_seed(Strict::NEW)?)?;
                     continue;
                 }
             };
@@ -157,7 +158,7 @@ impl<'de> Visitor<'de> for Argument {
             let member = match key {
                 Member::Known(at) => MEMBERS[seen.once(at)?],
                 Member::Other(name) => {
-                    insert(&mut extra, name, map.next_value()?)?;
+                    insert(&mut extra, name, map.next_value_seed(Strict::NEW)?)?;
                     continue;
                 }
             };
@@ -332,7 +333,7 @@ impl<'de, T> DeserializeSeed<'de> for Generic<T> {
     type Value = T;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<T, D::Error> {
-        let value = <Value as serde::Deserialize>::deserialize(deserializer)?;
+        let value = Strict::<Value>::NEW.deserialize(deserializer)?;
         // A `null` is as good as none; the careful way knows.
         (self.0)(value, Place::ROOT).map_err(D::Error::custom)
     }

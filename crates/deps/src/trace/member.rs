@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde_json::Value;
+use syncline_files::unknown_member;
 
 use super::{Extra, Place, TraceError};
 
@@ -24,6 +25,11 @@ impl Members {
 
     pub(crate) fn rest(self) -> Extra {
         self.map
+    }
+
+    /// Refuses what is left over, unless it is for other programs.
+    pub(crate) fn finish(self, known: &[&str]) -> Result<(), TraceError> {
+        check_names(&self.map, known, &[], self.place)
     }
 
     /// Takes out `member`; a `null` is as good as none.
@@ -92,6 +98,23 @@ impl Members {
         let place = self.place;
         self.optional_list(member, each)?.ok_or(TraceError::Missing { place, member })
     }
+}
+
+/// Refuses names in `members` that are not in `others`, unless they are for other programs. Those in `own` have been
+/// read already, so that they are here a second time.
+pub(super) fn check_names(
+    members: &Extra,
+    own: &[&str],
+    others: &[&str],
+    place: Place,
+) -> Result<(), TraceError> {
+    let wrong = |name: &String| match own.contains(&name.as_str()) {
+        true => Some(format!("the member `{name}` is given twice")),
+        false if others.contains(&name.as_str()) => None,
+        false => unknown_member(name, &[own, others].concat()),
+    };
+    let message = members.keys().find_map(wrong);
+    message.map_or(Ok(()), |message| Err(TraceError::Member { place, message }))
 }
 
 pub(crate) fn as_u64(value: &Value, place: Place) -> Result<u64, TraceError> {

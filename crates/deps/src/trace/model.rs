@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::{Arg, BufferId, ScopeKind};
 
-/// Members of a JSON object that this version does not know, or does not need: kept as they came.
+/// Members of a JSON object that dependencies do not need, and those for other programs (`x-`): kept as they came.
 pub type Extra = Map<String, Value>;
 
 /// Everything that a program submitted.

@@ -10,6 +10,7 @@ impl Trace {
     ///
     /// The readers call it; programs that build traces by hand may.
     pub fn validate(&self) -> Result<(), TraceError> {
+        self.check_members()?;
         let buffers = self.buffers_by_id()?;
         let mut walk = ScopeWalk::new(&self.scopes);
         for (index, task) in self.tasks.iter().enumerate() {

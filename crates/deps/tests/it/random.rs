@@ -146,11 +146,11 @@ fn decorate(rng: &mut Rng, task: &mut TraceTask, index: u64, tasks: u64) {
     };
 }
 
-/// Members that nobody knows.
+/// Members for other programs.
 pub fn extra(rng: &mut Rng) -> Extra {
     let mut members = Extra::new();
     while rng.one_in(3) {
-        members.insert(format!("x{}", text(rng)), value(rng, 3));
+        members.insert(format!("x-{}", text(rng)), value(rng, 3));
     }
     members
 }

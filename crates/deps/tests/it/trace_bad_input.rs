@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use syncline_deps::capture::{CaptureReader, CaptureWriter, MARK, TaskLabel};
 use syncline_deps::trace::{Trace, TraceError};
-use syncline_deps::{Arg, BufferId, DepInputs, TaskId, View};
+use syncline_deps::{Arg, BufferId, DepGraph, DepInputs, TaskId, View};
 
 /// A small valid trace to spoil.
 fn good() -> Value {
@@ -182,6 +182,105 @@ fn text_that_is_not_json() {
     );
 }
 
+/// The place of a member that a form does not have, and the member.
+const MEMBERS: [(&str, &str); 9] = [
+    ("", "unknown member `tasc` (did you mean `tasks`?)"),
+    ("/buffers/0", "buffers[0] (id 0): unknown member `byts` (did you mean `bytes`?)"),
+    ("/buffers/0/init", "buffers[0] (id 0).init: unknown member `filll` (did you mean `fill`?)"),
+    ("/kernels/0", "kernels[0]: unknown member `wsgl` (did you mean `wgsl`?)"),
+    ("/kernels/0/grid", "kernels[0].grid: unknown member `element` (did you mean `elements`?)"),
+    ("/scopes/0", "scopes[0]: unknown member `kinds` (did you mean `kind`?)"),
+    ("/tasks/1", "tasks[1] (id 5): unknown member `scalar` (did you mean `scalars`?)"),
+    ("/tasks/1", "tasks[1] (id 5): unknown member `zzzzzz`; known are `id`, `name`, `scope`"),
+    (
+        "/tasks/1/args/0",
+        "tasks[1] (id 5).args[0]: unknown member `stride` (did you mean `strides`?)",
+    ),
+];
+
+#[test]
+fn members_that_the_form_does_not_have() {
+    let mut document = good();
+    document["kernels"] = json!([{"name": "k", "args": [], "grid": {"elements": 0}}]);
+    document["buffers"][0]["init"] = json!({"fill": 1});
+    document["scopes"] = json!([{"kind": "auto"}]);
+    Trace::from_json(document.to_string().as_bytes()).expect("valid");
+    for (pointer, expected) in MEMBERS {
+        let name = expected.split('`').nth(1).expect("a name");
+        let mut spoiled = document.clone();
+        spoiled.pointer_mut(pointer).expect(pointer)[name] = json!({"alpha": 1});
+        let error = error_of(&spoiled.to_string());
+        assert!(error.contains(expected), "{pointer}: {error}");
+        // A member for other programs, with the same name.
+        let mut foreign = document.clone();
+        foreign.pointer_mut(pointer).expect(pointer)[&format!("x-{name}")] = json!([1]);
+        let trace = Trace::from_json(foreign.to_string().as_bytes()).expect("valid");
+        let bytes = trace.write_capture(Vec::new()).expect("memory");
+        assert_eq!(CaptureReader::read(&bytes).expect("our own").trace, trace);
+    }
+    let mut trace = Trace::from_json(document.to_string().as_bytes()).expect("valid");
+    trace.tasks[0].extra.insert("blocs".to_owned(), json!(4));
+    let bytes = trace.write_capture(Vec::new()).expect("memory");
+    let error = CaptureReader::read(&bytes).expect_err("misspelt").to_string();
+    assert!(error.contains("unknown member `blocs` (did you mean `blocks`?)"), "{error}");
+    // What is kept in a field cannot be among the other members too.
+    trace.tasks[0].extra = [("id".to_owned(), json!(4))].into_iter().collect();
+    let error = trace.validate().expect_err("doubled").to_string();
+    assert!(error.contains("tasks[0] (id 3): the member `id` is given twice"), "{error}");
+}
+
+#[test]
+fn members_that_are_given_twice() {
+    let mut document = good();
+    document["kernels"] = json!([{"name": "k", "args": []}]);
+    document["tasks"][1]["scalars"] = json!({"alpha": 1, "more": {"deep": [{"beta": 2}]}});
+    document["scopes"] = json!([{"kind": "auto"}]);
+    document["stats"] = json!([{"done": 1}]);
+    let text = document.to_string();
+    Trace::from_json(text.as_bytes()).expect("valid");
+    for (member, place) in [
+        (r#""format":"syncline-trace""#, ""),
+        (r#""version":1"#, ""),
+        (r#""stats":[{"done":1}]"#, ""),
+        (r#""bytes":64"#, "buffers[0]: "),
+        (r#""kind":"auto""#, "scopes[0]: "),
+        (r#""done":1"#, "stats[0]: "),
+        (r#""name":"k""#, "kernels[0]: "),
+        (r#""id":5"#, "tasks[1]: "),
+        (r#""name":"b""#, "tasks[1]: "),
+        (r#""dtype":"f32""#, "tasks[0].args[0]: "),
+        (r#""alpha":1"#, "tasks[1].scalars: "),
+        (r#""beta":2"#, "tasks[1].scalars.more.deep[0]: "),
+    ] {
+        assert!(text.contains(member), "{member}");
+        let error = error_of(&text.replacen(member, &format!("{member},{member}"), 1));
+        let name = member.split('"').nth(1).expect("a name");
+        let expected = format!(": {place}the member `{name}` is given twice");
+        assert!(error.starts_with("line 1, column ") && error.ends_with(&expected), "{error}");
+    }
+}
+
+#[test]
+fn edges_with_members_that_they_do_not_have() {
+    let trace = Trace::from_json(good().to_string().as_bytes()).expect("valid");
+    let of = |text: &str| DepGraph::from_json(text.as_bytes(), &trace);
+    let text = r#"{"format": "syncline-deps", "version": 1, "tasks": 2, "edges": [{"pred": 3, "succ": 5}]}"#;
+    of(text).expect("valid");
+    of(&text.replace("\"tasks\"", "\"x-edge\": 1, \"tasks\"")).expect("valid");
+    for (from, to, expected) in [
+        ("\"tasks\"", "\"edge\": 1, \"tasks\"", "unknown member `edge` (did you mean `edges`?)"),
+        (
+            "\"pred\"",
+            "\"kind\": [], \"pred\"",
+            "edges[0]: unknown member `kind` (did you mean `kinds`?)",
+        ),
+        ("\"pred\"", "\"pred\": 5, \"pred\"", "edges[0]: the member `pred` is given twice"),
+    ] {
+        let error = of(&text.replace(from, to)).expect_err(to).to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
 #[test]
 fn scopes_that_do_not_nest() {
     let mut document = good();
@@ -223,7 +322,7 @@ fn what_a_writer_refuses_leaves_the_capture_readable() {
     writer.buffer(buffer, 8, None).expect("memory");
     writer.submit(TaskId::new(0, 4), TaskLabel::default(), &inputs).expect("memory");
     writer.submit(TaskId::new(0, 4), TaskLabel::default(), &inputs).expect_err("an id twice");
-    let huge = format!("{{\"x\": \"{}\"}}", "y".repeat(1 << 24));
+    let huge = format!("{{\"x-\": \"{}\"}}", "y".repeat(1 << 24));
     let label = TaskLabel { name: None, extra: Some(&huge) };
     writer.submit(TaskId::new(0, 5), label, &inputs).expect_err("too long");
     let label = TaskLabel { name: Some(&huge), extra: None };

@@ -33,15 +33,15 @@ fn captures_give_back_any_trace() {
 }
 
 #[test]
-fn members_that_nobody_knows_survive() {
+fn members_of_programs_and_for_other_programs_survive() {
     let document = json!({
-        "format": "syncline-trace", "version": 1, "made_by": {"tool": "x", "n": [1, 2.5, null]},
+        "format": "syncline-trace", "version": 1, "x-made-by": {"tool": "x", "n": [1, 2.5, null]},
         "kernels": [{"name": "mine", "cpu": "libmine.so:mine", "args": ["input", "inout"]}],
         "buffers": [{"id": 0, "bytes": 65536, "name": "A", "init": {"random": 7, "dtype": "f32"}, "device": "cpu"}],
         "tasks": [{"id": 0, "kernel": "gemm", "scalars": {"alpha": -1.0, "beta": 1e-320, "transpose_b": true},
             "device": ["vulkan:0", "cpu"], "priority": 1, "blocks": 4,
             "args": [{"access": "inout", "buffer": 0, "offset": 0, "dtype": "f32", "shape": [64, 64],
-                      "strides": [1024, 4], "role": "c"}]}]
+                      "strides": [1024, 4], "x-role": "c"}]}]
     });
     let trace = Trace::from_json(document.to_string().as_bytes()).expect("a runnable trace");
     assert_eq!(trace.tasks[0].label(), "gemm");

@@ -32,7 +32,7 @@ impl CpuOptions {
             index,
             compute_lanes: processors().len(),
             copy_lanes: 1,
-            memory_bytes: machine_memory_bytes(),
+            memory_bytes: syncline_files::machine_memory_bytes(),
             pin: true,
         }
     }
@@ -167,15 +167,4 @@ fn processors() -> Vec<usize> {
         }
     }
     (0..thread::available_parallelism().map_or(1, usize::from)).collect()
-}
-
-#[cfg(target_os = "linux")]
-fn machine_memory_bytes() -> u64 {
-    let info = rustix::system::sysinfo();
-    (info.totalram as u64).saturating_mul(info.mem_unit.into())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn machine_memory_bytes() -> u64 {
-    8 << 30
 }

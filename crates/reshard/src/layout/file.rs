@@ -1,8 +1,8 @@
 //! Layout files: either form, told apart by what is in them.
 
 use serde::Deserialize;
+use syncline_files::FormError;
 
-use super::json::json_error;
 use super::{Layout, MeshLayout, TensorSpec};
 use crate::error::ReshardError;
 
@@ -27,7 +27,8 @@ impl LayoutFile {
         if !text.trim_start().starts_with('{') {
             return MeshLayout::from_toml(text).map(Self::Mesh);
         }
-        let outline: Outline = serde_json::from_str(text).map_err(|error| json_error(&error))?;
+        let outline: Outline =
+            serde_json::from_str(text).map_err(|error| FormError::of_json(&error, None))?;
         match outline.mesh {
             Some(_) => MeshLayout::from_json(text).map(Self::Mesh),
             None => Layout::from_json(text).map(Self::Explicit),

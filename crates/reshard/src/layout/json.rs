@@ -51,7 +51,7 @@ struct PieceForm {
 impl Layout {
     /// Reads the explicit form, checking it.
     pub fn from_json(text: &str) -> Result<Self, ReshardError> {
-        let form: LayoutForm = serde_json::from_str(text).map_err(|error| json_error(&error))?;
+        let form: LayoutForm = syncline_files::from_json(text.as_bytes())?;
         if form.format != FORMAT || form.version != VERSION {
             let cause = format!(
                 "expected format `{FORMAT}` version {VERSION}, found `{}` version {}",
@@ -78,14 +78,6 @@ impl Layout {
         };
         serde_json::to_string(&form).expect("a layout has nothing that JSON cannot express")
     }
-}
-
-pub(super) fn json_error(error: &serde_json::Error) -> ReshardError {
-    let place = format!("line {}, column {}", error.line(), error.column());
-    // The message ends in the place, which is already given.
-    let message = error.to_string();
-    let cause = message.split(" at line ").next().unwrap_or(&message).to_owned();
-    ReshardError::Syntax { place, cause }
 }
 
 fn add_tensor(

@@ -4,7 +4,6 @@ use serde::Deserialize;
 use syncline_deps::Dtype;
 
 use super::compile::Compiler;
-use super::json::json_error;
 use super::names::NameNumbers;
 use super::pattern::{Pattern, expand_ranges};
 use super::rules::TensorRule;
@@ -147,20 +146,12 @@ impl MeshLayout {
 
     /// Reads the form in TOML.
     pub fn from_toml(text: &str) -> Result<Self, ReshardError> {
-        let form = toml::from_str(text).map_err(|error| {
-            let at = error.span().map_or(0, |span| span.start.min(text.len()));
-            let before = text.get(..at).unwrap_or("");
-            let line = before.matches('\n').count() + 1;
-            let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
-            let place = format!("line {line}, column {column}");
-            ReshardError::Syntax { place, cause: error.message().to_owned() }
-        })?;
-        Self::from_form(form)
+        Self::from_form(syncline_files::from_toml(text)?)
     }
 
     /// Reads the form in JSON.
     pub fn from_json(text: &str) -> Result<Self, ReshardError> {
-        Self::from_form(serde_json::from_str(text).map_err(|error| json_error(&error))?)
+        Self::from_form(syncline_files::from_json(text.as_bytes())?)
     }
 
     fn from_form(form: MeshForm) -> Result<Self, ReshardError> {

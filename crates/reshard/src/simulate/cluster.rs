@@ -68,12 +68,7 @@ pub struct Cluster {
 impl Cluster {
     /// Reads a cluster, and refuses one that makes no sense.
     pub fn from_toml(text: &str) -> Result<Self, ReshardError> {
-        let cluster: Self = toml::from_str(text).map_err(|error| {
-            let at = error.span().map_or(0, |span| span.start.min(text.len()));
-            let line = text.get(..at).unwrap_or("").matches('\n').count() + 1;
-            let cause = error.message().to_owned();
-            ReshardError::Syntax { place: format!("line {line}"), cause }
-        })?;
+        let cluster: Self = syncline_files::from_toml(text)?;
         let links = [
             ("memory", Some(cluster.memory)),
             ("intra", Some(cluster.intra)),

@@ -1,8 +1,9 @@
 //! What must not be planned: refused on every PE alike, naming the tensor.
 
 use syncline_deps::Dtype;
+use syncline_reshard::simulate::Cluster;
 use syncline_reshard::{
-    Dims, Layout, NdBox, Piece, PlanOptions, Refit, ReshardError, Shard, TransferPlan,
+    Dims, Layout, LayoutFile, NdBox, Piece, PlanOptions, Refit, ReshardError, Shard, TransferPlan,
 };
 
 fn dims(values: &[u64]) -> Dims {
@@ -248,6 +249,143 @@ fn a_tensor_that_is_refused_leaves_the_layout_as_it_was() {
     let twice = builder.tensor("w", Dtype::F32, &[4], vec![whole(0, &[4])]).unwrap_err();
     assert_eq!(twice, ReshardError::DuplicateTensor { tensor: "w".to_owned() });
     assert_eq!(builder.finish().tensor("w").unwrap().shape()[..], [8]);
+}
+
+#[test]
+fn members_that_a_form_does_not_have_are_refused() {
+    const MESH: &str = r#"
+        x-note = "for others"
+        [mesh]
+        axes = [["tp", 2]]
+        [[tensor]]
+        match = "w"
+        x-why = {a = 1}
+        shard = [{dim = 0, axis = "tp", x-a = 1}]
+        [[weight]]
+        name = "w"
+        dtype = "f32"
+        shape = [4]
+    "#;
+    const EXPLICIT: &str = r#"{"format": "syncline-layout", "version": 1, "x-a": {"b": 1, "b": 2}, "tensors": [
+        {"name": "w", "dtype": "f32", "shape": [4], "x-b": 1, "shards": [
+          {"rank": 0, "shape": [4], "x-c": 1, "pieces": [{"global": [[0, 4]], "local": [0], "x-d": 1}]}]}]}"#;
+    const CLUSTER: &str = "
+        pes_per_node = 8
+        x-note = 1
+        [memory]
+        gb_per_s = 1000
+        [intra]
+        gb_per_s = 400
+        latency_us = 3
+        x-note = 1";
+    let json = r#"{"mesh": {"axes": [["tp", 2]], "x-a": 1}, "tensor": [{"match": "w"}]}"#;
+    for text in [MESH, EXPLICIT, json] {
+        LayoutFile::parse(text).unwrap();
+    }
+    Cluster::from_toml(CLUSTER).unwrap();
+    let layout = |text: &str| LayoutFile::parse(text).unwrap_err().to_string();
+    let cluster = |text: &str| Cluster::from_toml(text).unwrap_err().to_string();
+    let of: [(&dyn Fn(&str) -> String, &str, &str, &str, &str); 16] = [
+        (
+            &layout,
+            MESH,
+            "[[weight]]",
+            "[[weights]]",
+            "unknown member `weights` (did you mean `weight`?)",
+        ),
+        (
+            &layout,
+            MESH,
+            "axes",
+            "ofset = 1\naxes",
+            "line 4, column 9: mesh: unknown member `ofset`",
+        ),
+        (
+            &layout,
+            MESH,
+            "match",
+            "staeg = 1\nmatch",
+            "tensor[0]: unknown member `staeg` (did you mean `stage`?)",
+        ),
+        (
+            &layout,
+            MESH,
+            "dim = 0",
+            "dim = 0, strid = 2",
+            "tensor[0].shard[0]: unknown member `strid`",
+        ),
+        (&layout, MESH, "dtype", "dtyp = 1\ndtype", "weight[0]: unknown member `dtyp`"),
+        (&layout, MESH, "dtype", "dtype = 1\ndtype", "duplicate key"),
+        (
+            &layout,
+            json,
+            "\"tensor\"",
+            "\"tensors\"",
+            "unknown member `tensors` (did you mean `tensor`?)",
+        ),
+        (
+            &layout,
+            json,
+            "\"axes\"",
+            "\"axes\": [], \"axes\"",
+            "mesh: the member `axes` is given twice",
+        ),
+        (
+            &layout,
+            EXPLICIT,
+            "\"tensors\"",
+            "\"tensor\": [], \"tensors\"",
+            "unknown member `tensor`",
+        ),
+        (
+            &layout,
+            EXPLICIT,
+            "\"dtype\"",
+            "\"alias\": [], \"dtype\"",
+            "tensors[0]: unknown member `alias`",
+        ),
+        (
+            &layout,
+            EXPLICIT,
+            "\"rank\"",
+            "\"ranks\": 1, \"rank\"",
+            "tensors[0].shards[0]: unknown member `ranks`",
+        ),
+        (
+            &layout,
+            EXPLICIT,
+            "\"global\"",
+            "\"globl\": 1, \"global\"",
+            "shards[0].pieces[0]: unknown member `globl`",
+        ),
+        (
+            &layout,
+            EXPLICIT,
+            "\"rank\": 0",
+            "\"rank\": 0, \"rank\": 0",
+            "shards[0]: the member `rank` is given twice",
+        ),
+        (&cluster, CLUSTER, "[intra]", "[inta]", "unknown member `inta` (did you mean `intra`?)"),
+        (
+            &cluster,
+            CLUSTER,
+            "latency_us",
+            "latency",
+            "intra: unknown member `latency` (did you mean `latency_us`?)",
+        ),
+        (
+            &cluster,
+            CLUSTER,
+            "pes_per_node = 8",
+            "pes_per_node = 8\npes_per_node = 8",
+            "duplicate key",
+        ),
+    ];
+    for (read, text, from, to, expected) in of {
+        assert!(text.contains(from), "{from}");
+        let error = read(&text.replacen(from, to, 1));
+        assert!(error.contains(expected), "{from} -> {to}: {error}");
+    }
 }
 
 #[test]
