@@ -1,7 +1,9 @@
-//! Two runs side by side: what got slower, by kernel and by task.
+//! Two runs side by side: what got slower, by kernel, by task, and on the critical path.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
+use crate::graph::Graph;
+use crate::path::{CriticalPath, StepKind};
 use crate::{OpKind, Run};
 
 /// Tasks are listed by how much they changed, this many at most.
@@ -27,9 +29,31 @@ pub struct TaskChange {
     pub duration_ns: [u64; 2],
 }
 
+/// What time on the critical path was spent on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PathCause {
+    /// Kernels of this name.
+    Kernel(String),
+    /// Copies.
+    Copies,
+    /// Stalls: an op could have started, and had not.
+    Stalls,
+}
+
+/// Time on the critical paths of both runs. All of them together are the runs' lengths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathChange {
+    /// What it was spent on.
+    pub cause: PathCause,
+    /// How much, before and after.
+    pub time_ns: [u64; 2],
+}
+
 /// What changed from one run to another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
+    /// What the critical paths consisted of, what lost most time first; empty if one of the runs was not timed.
+    pub path: Vec<PathChange>,
     /// By name, what lost most time first.
     pub kernels: Vec<KernelChange>,
     /// Those that changed most, what lost most time first.
@@ -48,12 +72,48 @@ impl Comparison {
         let matched = pairs.len() as u64;
         let unmatched = [before, after].map(|run| run.ops.len() as u64 - matched);
         Self {
+            path: path(before, after),
             kernels: kernels(before, after),
             tasks: tasks(before, after, pairs),
             matched,
             unmatched,
         }
     }
+
+    /// Returns what made the run longer or shorter, or `None` if it took as long as before.
+    ///
+    /// Only the critical path counts: work beside it makes no run longer.
+    pub fn culprit(&self) -> Option<&PathChange> {
+        let total =
+            |side: usize| self.path.iter().map(|one| i128::from(one.time_ns[side])).sum::<i128>();
+        match total(1).cmp(&total(0)) {
+            std::cmp::Ordering::Greater => self.path.first(),
+            std::cmp::Ordering::Less => self.path.last(),
+            std::cmp::Ordering::Equal => None,
+        }
+    }
+}
+
+fn path(before: &Run, after: &Run) -> Vec<PathChange> {
+    let mut times: BTreeMap<PathCause, [u64; 2]> = BTreeMap::new();
+    for (side, run) in [before, after].into_iter().enumerate() {
+        // A run whose edges make no sense is refused where its own page is made.
+        let Some(graph) = Graph::new(run).ok().filter(|_| run.is_timed()) else {
+            return Vec::new();
+        };
+        for step in CriticalPath::of(run, &graph).steps {
+            let cause = match step.kind {
+                StepKind::Compute => PathCause::Kernel(run.ops[step.op as usize].name.clone()),
+                StepKind::Copy => PathCause::Copies,
+                StepKind::Stall => PathCause::Stalls,
+            };
+            times.entry(cause).or_default()[side] += step.duration_ns();
+        }
+    }
+    let change = |(cause, time_ns)| PathChange { cause, time_ns };
+    let mut changes: Vec<PathChange> = times.into_iter().map(change).collect();
+    changes.sort_by_key(|one| i128::from(one.time_ns[0]) - i128::from(one.time_ns[1]));
+    changes
 }
 
 fn duration_ns(run: &Run, op: u32) -> u64 {

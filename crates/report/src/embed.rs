@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use crate::analysis::Analysis;
-use crate::compare::Comparison;
+use crate::compare::{Comparison, PathCause};
 use crate::gaps::GapCause;
 use crate::path::StepKind;
 use crate::reduce::Redundant;
@@ -151,16 +151,27 @@ struct PlaceData<'a> {
 struct CompareData {
     matched: u64,
     unmatched: [u64; 2],
+    /// What the run's length changed by most: 0 a kernel of this name, 1 copies, 2 stalls; and its time.
+    culprit: Option<(u8, String, [u64; 2])>,
     kernels: Vec<(String, [u64; 2], [u64; 2])>,
     tasks: Vec<([u32; 2], [u64; 2])>,
 }
 
 impl CompareData {
     fn of(comparison: &Comparison) -> Self {
-        let Comparison { kernels, tasks, matched, unmatched } = comparison;
+        let Comparison { kernels, tasks, matched, unmatched, .. } = comparison;
+        let culprit = comparison.culprit().map(|change| {
+            let (kind, name) = match &change.cause {
+                PathCause::Kernel(name) => (0, name.clone()),
+                PathCause::Copies => (1, String::new()),
+                PathCause::Stalls => (2, String::new()),
+            };
+            (kind, name, change.time_ns)
+        });
         Self {
             matched: *matched,
             unmatched: *unmatched,
+            culprit,
             kernels: kernels
                 .iter()
                 .map(|one| (one.name.clone(), one.count, one.total_ns))

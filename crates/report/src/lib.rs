@@ -39,7 +39,7 @@ mod walk;
 mod whatif;
 
 pub use analysis::Analysis;
-pub use compare::{Comparison, KernelChange, TaskChange};
+pub use compare::{Comparison, KernelChange, PathCause, PathChange, TaskChange};
 pub use from_trace::Detail;
 pub use gaps::{Gap, GapCause};
 pub use graph::Graph;

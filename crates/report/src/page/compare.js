@@ -41,11 +41,13 @@
 
     verdict(before, after) {
       if (!before.timed || !after.timed) return "One of the two has no timings: only the tasks can be compared.";
-      const worst = this.compare.kernels[0];
       const same = after.makespan === before.makespan;
       const text = [`“${after.title}” took ${Report.time(after.makespan)}, “${before.title}” ${Report.time(before.makespan)}: `,
         same ? "no difference" : `${Report.percent(Math.abs(after.makespan - before.makespan), before.makespan)} ${after.makespan > before.makespan ? "more" : "less"}`, "."];
-      if (worst && worst[2][1] > worst[2][0]) text.push(" Most time was lost in ", el("code", {}, worst[0]), `: ${Report.time(worst[2][1] - worst[2][0])}.`);
+      if (this.compare.culprit) {
+        const [kind, name, [was, is]] = this.compare.culprit;
+        text.push(` On the critical path, most time was ${is > was ? "lost" : "gained"} in `, [el("code", {}, name), "copies", "stalls"][kind], `: ${Report.time(Math.abs(is - was))}.`);
+      }
       return text;
     }
 

@@ -1,6 +1,6 @@
 //! Memory, summary and comparison on runs that can be worked out by hand.
 
-use syncline_report::{Allocation, Analysis, Lane, Run};
+use syncline_report::{Allocation, Analysis, Lane, PathCause, PathChange, Run};
 
 use crate::runs::{edge, timed};
 
@@ -73,6 +73,50 @@ fn a_comparison_names_what_got_slower() {
     );
     let tasks: Vec<_> = comparison.tasks.iter().map(|one| (one.op, one.duration_ns)).collect();
     assert_eq!(tasks, [([1, 1], [100, 150]), ([2, 2], [100, 80])]);
+}
+
+/// Two lanes: a chain of `gemm`, copy, `gemm` with stalls between them on the first, and `other` beside it.
+fn chain(gemm_ns: u64, copy_ns: u64, stall_ns: u64, other_ns: u64) -> Run {
+    let mut run = Run::new("chain");
+    run.lanes = vec![Lane::new("w0", "cpu"), Lane::new("w1", "cpu")];
+    let copy_at = gemm_ns + stall_ns;
+    let last_at = copy_at + copy_ns + stall_ns;
+    run.ops = vec![
+        timed(0, "gemm", 0, 0, gemm_ns),
+        timed(1, "copy", 0, copy_at, copy_at + copy_ns),
+        timed(2, "gemm", 0, last_at, last_at + gemm_ns),
+        timed(3, "other", 1, 0, other_ns),
+    ];
+    run.edges = vec![edge(0, 1), edge(1, 2)];
+    run
+}
+
+#[test]
+fn the_culprit_is_what_grew_on_the_critical_path() {
+    let before = chain(100, 50, 10, 20);
+    let culprit = |after: &Run| Analysis::compare(&before, after).culprit().cloned();
+    let change = |cause, time_ns| Some(PathChange { cause, time_ns });
+    let gemm = || PathCause::Kernel("gemm".to_owned());
+    assert_eq!(culprit(&chain(130, 50, 10, 20)), change(gemm(), [200, 260]), "work grew");
+    assert_eq!(culprit(&chain(100, 90, 10, 20)), change(PathCause::Copies, [50, 90]));
+    assert_eq!(culprit(&chain(100, 50, 60, 20)), change(PathCause::Stalls, [20, 120]));
+    // Stalls grew most. `gemm` grew too, and `other`, beside the path, most of all.
+    let stalled = chain(101, 50, 60, 200);
+    assert_eq!(Analysis::compare(&before, &stalled).kernels[0].name, "other");
+    assert_eq!(culprit(&stalled), change(PathCause::Stalls, [20, 120]));
+    // Work beside the path makes no run longer.
+    assert_eq!(culprit(&chain(100, 50, 10, 200)), None);
+    // Until it becomes the path.
+    let other = PathCause::Kernel("other".to_owned());
+    assert_eq!(culprit(&chain(100, 50, 10, 300)), change(other, [0, 300]));
+    assert_eq!(culprit(&chain(40, 50, 10, 20)), change(gemm(), [200, 80]), "what was gained");
+    let lengths = |side: usize| {
+        Analysis::compare(&before, &stalled).path.iter().map(|one| one.time_ns[side]).sum::<u64>()
+    };
+    assert_eq!([lengths(0), lengths(1)], [270, 372], "the paths are as long as the runs");
+    let mut untimed = before.clone();
+    untimed.ops.iter_mut().for_each(|op| op.timing = None);
+    assert_eq!(Analysis::compare(&before, &untimed).culprit(), None);
 }
 
 #[test]
