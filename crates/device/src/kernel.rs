@@ -102,6 +102,11 @@ impl Kernel {
         }
     }
 
+    /// Returns `true` if the kernel shares its work out over blocks ([`KernelBuilder::by_blocks`]).
+    pub fn is_by_blocks(&self) -> bool {
+        self.0.by_blocks
+    }
+
     /// Refuses a call that the kernel could not work with, by the check it was built with
     /// ([`KernelBuilder::check`]) and by what it says of blocks. Every launch passes through here once,
     /// when it is submitted, recorded or loaded.

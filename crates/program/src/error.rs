@@ -35,6 +35,14 @@ pub enum ProgramError {
          say so with `--trust-kernels`"
     )]
     Untrusted { place: Place, library: String },
+    #[error(
+        "{place}: kernel `{kernel}` does not share its work out over blocks: each of {blocks} would do all of it"
+    )]
+    Blocks { place: Place, kernel: String, blocks: u32 },
+    #[error(
+        "{place}: buffers of {bytes} bytes up to here are more than this machine has, {memory_bytes} bytes"
+    )]
+    Memory { place: Place, bytes: u64, memory_bytes: u64 },
     #[error("{place}: a kernel needs one of `cpu`, `wgsl` and `opencl`")]
     NoBody { place: Place },
     #[error(

@@ -7,6 +7,7 @@ use syncline_deps::Dtype;
 use syncline_deps::nearest;
 use syncline_deps::trace::{Place, TraceBuffer};
 use syncline_device::Scalar;
+use syncline_files::machine_memory_bytes;
 
 use crate::error::ProgramError;
 use crate::npy;
@@ -38,6 +39,13 @@ impl Initial {
             }
         };
         let whole = buffer.bytes.is_multiple_of(dtype.bytes());
+        let has = |member: &str| init.get(member).is_some();
+        if ["fill", "random", "file"].into_iter().filter(|member| has(member)).count() > 1 {
+            return Err(refused("only one of `fill`, `random` and `file`"));
+        }
+        if has("tensor") && (!has("file") || init["tensor"].as_str().is_none()) {
+            return Err(refused("`tensor` with the name of one in a `file`"));
+        }
         if let Some(value) = init.get("fill") {
             let value = match (value.as_i64(), value.as_f64()) {
                 (Some(whole), _) => Scalar::I64(whole),
@@ -51,7 +59,9 @@ impl Initial {
             };
         }
         if let Some(seed) = init.get("random") {
-            let seed = seed.as_u64().ok_or_else(|| refused("`random` with a seed"))?;
+            // Integers above 2^53 may be texts.
+            let seed = seed.as_u64().or_else(|| seed.as_str()?.parse().ok());
+            let seed = seed.ok_or_else(|| refused("`random` with a seed"))?;
             return if whole {
                 Ok(Initial::Random(seed, dtype))
             } else {
@@ -61,10 +71,18 @@ impl Initial {
         let file = init.get("file").and_then(Value::as_str);
         let file = file.ok_or_else(|| refused("one of `fill`, `random` and `file`"))?;
         let path = folder.join(file);
-        if let Err(error) = std::fs::metadata(&path) {
-            let meant = beside(&path).map(|name| format!(": did you mean `{name}`?"));
-            let message = format!("{error}{}", meant.unwrap_or_default());
-            return Err(ProgramError::File { place, path, message });
+        match std::fs::metadata(&path) {
+            Ok(found) if found.is_file() => (),
+            // A pipe could be read only once, and runs are repeated.
+            Ok(_) => {
+                let message = "not a regular file".to_owned();
+                return Err(ProgramError::File { place, path, message });
+            }
+            Err(error) => {
+                let meant = beside(&path).map(|name| format!(": did you mean `{name}`?"));
+                let message = format!("{error}{}", meant.unwrap_or_default());
+                return Err(ProgramError::File { place, path, message });
+            }
         }
         let tensor = init.get("tensor").and_then(Value::as_str).map(str::to_owned);
         Ok(Initial::File(path, tensor))
@@ -72,6 +90,7 @@ impl Initial {
 
     /// The bytes themselves.
     pub fn contents(&self, bytes: u64, place: Place) -> Result<Vec<u8>, ProgramError> {
+        require_memory(place, bytes)?;
         let place = place.member("init");
         let size = bytes as usize;
         match self {
@@ -97,7 +116,15 @@ impl Initial {
     }
 }
 
-/// The same numbers for the same seed, on every machine and in every version.
+/// Refuses to allocate more than the machine's memory.
+pub(crate) fn require_memory(place: Place, bytes: u64) -> Result<(), ProgramError> {
+    let memory_bytes = machine_memory_bytes();
+    if bytes > memory_bytes {
+        return Err(ProgramError::Memory { place, bytes, memory_bytes });
+    }
+    Ok(())
+}
+
 /// The file in the same folder whose name is most like that of `path`.
 fn beside(path: &Path) -> Option<String> {
     let wanted = path.file_name()?.to_str()?;
@@ -108,6 +135,7 @@ fn beside(path: &Path) -> Option<String> {
     nearest(wanted, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
+/// The same numbers for the same seed, on every machine and in every version.
 fn random(seed: u64, dtype: Dtype, size: usize) -> Vec<u8> {
     let mut state = seed;
     let mut word = || {

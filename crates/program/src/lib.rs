@@ -42,7 +42,7 @@ mod user_kernels;
 
 pub use compare::{Difference, Tolerance, compare};
 pub use error::{ProgramError, RunError};
-pub use examples::{EXAMPLES, Example, ExampleError, example};
+pub use examples::{EXAMPLES, Example, ExampleError, Setting, example};
 pub use executed::{Executed, Reuse};
 pub use intermediates::Keep;
 pub use machine_form::{SimulatedMachine, machine_from_toml};

@@ -7,6 +7,7 @@ use half::{bf16, f16};
 use serde_json::Value;
 use syncline_deps::Dtype;
 use syncline_device::Scalar;
+use syncline_files::read_file;
 
 /// An array of a file: its elements one after the other, the last dimension fastest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +64,7 @@ pub fn write(out: &mut impl Write, array: &Array) -> io::Result<()> {
 
 /// Reads an array that numpy wrote, in C order and little-endian.
 pub fn read(path: &Path) -> Result<Array, String> {
-    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+    let bytes = read_file(path).map_err(|error| error.to_string())?;
     if bytes.len() < 12 || &bytes[..6] != b"\x93NUMPY" {
         return Err("not a .npy file: it does not begin with its mark".to_owned());
     }
@@ -105,7 +106,7 @@ pub fn read(path: &Path) -> Result<Array, String> {
 
 /// The bytes of tensor `name` of a safetensors file.
 pub fn safetensor(path: &Path, name: &str) -> Result<Vec<u8>, String> {
-    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+    let bytes = read_file(path).map_err(|error| error.to_string())?;
     let length = bytes.first_chunk().map(|length| u64::from_le_bytes(*length));
     let length =
         length.and_then(|length| usize::try_from(length).ok()).ok_or("the header is cut off")?;

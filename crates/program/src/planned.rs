@@ -19,6 +19,7 @@ use crate::intermediates::Keep;
 use crate::opened::Opened;
 use crate::program::Program;
 use crate::progress::Progress;
+use crate::resolve::shape;
 use crate::run::{CopyTiming, Run, RunOptions, Timing, read_back, watched};
 
 impl Program {
@@ -41,6 +42,8 @@ impl Program {
         let progress = options.progress.as_ref();
         let choices = Choices::new(self, &opened.devices);
         let is_inner = self.intermediates(&options.keep);
+        // What lives in arenas is counted when the plan is compiled.
+        self.require_memory(|buffer| !is_inner[buffer])?;
         let cost_ns = |task: usize| self.tasks()[task].cost_ns;
         let graph = self.graph_with(&machine, &choices, &is_inner, cost_ns)?;
         let mut prepared: Option<Prepared> = None;
@@ -94,7 +97,11 @@ impl Program {
         let mut buffers: Vec<BufferId> = Vec::with_capacity(self.trace().buffers.len());
         for (index, buffer) in self.trace().buffers.iter().enumerate() {
             let place = Place::entry("buffers", index).member("device");
-            let home = buffer.extra.get("device").and_then(Value::as_str);
+            let home = match buffer.extra.get("device") {
+                None | Some(Value::Null) => None,
+                Some(Value::String(home)) => Some(home.as_str()),
+                Some(other) => return Err(shape(place, "a device by name", other).into()),
+            };
             if let Some(home) = home {
                 find(machine, home, place)?;
             }

@@ -10,7 +10,7 @@ use syncline_device::{Backend, DeviceSpec, Kernel, Scalar};
 use syncline_kernels::Library;
 
 use crate::error::ProgramError;
-use crate::initial::Initial;
+use crate::initial::{Initial, require_memory};
 use crate::{resolve, user_kernels};
 
 /// How a program is loaded.
@@ -53,7 +53,7 @@ pub struct ProgramTask {
 impl Program {
     /// Reads the trace at `path` (JSON or a capture) and checks all of it.
     pub fn load(path: &Path, trust_kernels: bool) -> Result<Self, ProgramError> {
-        let bytes = std::fs::read(path).map_err(|error| ProgramError::Output {
+        let bytes = syncline_files::read_file(path).map_err(|error| ProgramError::Output {
             path: path.to_owned(),
             message: error.to_string(),
         })?;
@@ -102,6 +102,21 @@ impl Program {
     /// What each task of the trace runs, in its order.
     pub fn tasks(&self) -> &[ProgramTask] {
         &self.tasks
+    }
+
+    /// Refuses to run here where the buffers that `is_counted` picks take more than the machine's memory together.
+    pub(crate) fn require_memory(
+        &self,
+        is_counted: impl Fn(usize) -> bool,
+    ) -> Result<(), ProgramError> {
+        let mut bytes = 0u64;
+        for (index, buffer) in
+            self.trace.buffers.iter().enumerate().filter(|(at, _)| is_counted(*at))
+        {
+            bytes = bytes.saturating_add(buffer.bytes);
+            require_memory(Place::entry("buffers", index).member("bytes"), bytes)?;
+        }
+        Ok(())
     }
 
     /// What buffer number `buffer` of the trace holds before the first task.

@@ -27,6 +27,11 @@ fn task_of(task: &TraceTask, place: Place, library: &Library) -> Result<ProgramT
     checked.map_err(|source| ProgramError::Kernel { place, source })?;
     let views: Vec<_> = args.iter().map(|arg| arg.view).collect();
     require_declared_scalars(task, place, entry, &scalars)?;
+    let blocks = whole(task, place, "blocks", 1..=i64::from(u32::MAX), 1)? as u32;
+    if blocks > 1 && !entry.kernel.is_by_blocks() {
+        let (place, kernel) = (place.member("blocks"), name.to_owned());
+        return Err(ProgramError::Blocks { place, kernel, blocks });
+    }
     Ok(ProgramTask {
         kernel: entry.kernel.clone(),
         scalars,
@@ -34,7 +39,7 @@ fn task_of(task: &TraceTask, place: Place, library: &Library) -> Result<ProgramT
         cost_ns: guessed_ns((entry.signature.operations)(&views), &args),
         priority: whole(task, place, "priority", i64::from(i32::MIN)..=i64::from(i32::MAX), 0)?
             as i32,
-        blocks: whole(task, place, "blocks", 1..=i64::from(u32::MAX), 1)? as u32,
+        blocks,
         devices: devices_of(task, place)?,
     })
 }

@@ -93,6 +93,7 @@ impl Program {
     /// The same, counting the tasks that are done.
     pub fn run_serially_watched(&self, progress: Option<&Progress>) -> Result<Run, RunError> {
         self.require_cpu_bodies()?;
+        self.require_memory(|_| true)?;
         let device = CpuDevice::open(CpuOptions::new(0).compute_lanes(1))?;
         let buffers = self.filled_buffers(&device)?;
         let clock = Clock::start(self.tasks().len());

@@ -29,6 +29,7 @@ impl Program {
         }
         self.require_device(options.devices[0])?;
         self.require_cpu_bodies()?;
+        self.require_memory(|_| true)?;
         // Tasks of a manual scope may race, if the program is wrong. A plan with such tasks is proven free of
         // races before it runs; a stream cannot be.
         if let Some(task) = self.trace().tasks.iter().find(|task| task.scope == ScopeKind::Manual) {
@@ -101,7 +102,7 @@ impl Program {
                 one = one.after(&handles[dep]);
             }
             let kernel = clock.wrap(&watched(progress, &what.kernel)?, index)?;
-            one = one.kernel(&kernel, &what.scalars);
+            one = one.kernel(&kernel, &what.scalars).kernel_blocks(what.blocks);
             let submitted = stream.submit(one);
             handles.insert(task.id, submitted.map_err(start)?);
         }

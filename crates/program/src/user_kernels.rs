@@ -133,11 +133,14 @@ impl UserKernel<'_> {
 
     fn read(&self, member: &'static str, file: &str) -> Result<(PathBuf, String), ProgramError> {
         let path = self.options.folder.join(file);
-        match std::fs::read_to_string(&path) {
+        let text = syncline_files::read_file(&path).map_err(|error| error.to_string());
+        let text = text
+            .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "not UTF-8 text".to_owned()));
+        match text {
             Ok(text) => Ok((path, text)),
-            Err(error) => {
+            Err(message) => {
                 let place = self.place.member(member);
-                Err(ProgramError::File { place, path, message: error.to_string() })
+                Err(ProgramError::File { place, path, message })
             }
         }
     }

@@ -52,6 +52,12 @@ impl Tensor {
     }
 }
 
+/// The `init` of a buffer of random numbers. Integers above 2^53 are texts in JSON.
+pub fn random(seed: u64, dtype: Dtype) -> Value {
+    let seed = if seed > 1 << 53 { Value::from(seed.to_string()) } else { Value::from(seed) };
+    json!({"random": seed, "dtype": dtype.name()})
+}
+
 impl Builder {
     /// A buffer for a contiguous tensor; `init` is the member of that name.
     pub fn tensor(
@@ -74,7 +80,7 @@ impl Builder {
     /// A buffer of random floats.
     pub fn random(&mut self, name: &str, shape: &[u64], seed: u64) -> Tensor {
         let seed = seed * 1000 + self.trace.buffers.len() as u64;
-        self.tensor(name, Dtype::F32, shape, Some(json!({"random": seed, "dtype": "f32"})))
+        self.tensor(name, Dtype::F32, shape, Some(random(seed, Dtype::F32)))
     }
 
     /// A buffer of zeros.

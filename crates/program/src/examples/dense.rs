@@ -38,6 +38,12 @@ pub fn cholesky(settings: &Settings) -> Trace {
     build.finish()
 }
 
+pub fn cholesky_tasks(settings: &Settings) -> u64 {
+    let tiles = settings.get("tiles");
+    let (pairs, triples) = (tiles * (tiles - 1) / 2, tiles * (tiles - 1) * (tiles.max(2) - 2) / 6);
+    1 + tiles + 2 * pairs + triples
+}
+
 /// Two grids with a border of one: each step reads a tile with its halo from one and writes the tile of the other.
 pub fn stencil(settings: &Settings) -> Trace {
     let (tiles, tile) = (settings.get("tiles"), settings.get("tile"));
@@ -60,17 +66,21 @@ pub fn stencil(settings: &Settings) -> Trace {
     build.finish()
 }
 
+pub fn stencil_tasks(settings: &Settings) -> u64 {
+    settings.get("tiles").pow(2) * settings.get("steps")
+}
+
 /// Blocks of two arrays: in each stage a block and its partner become their sum and their difference.
 pub fn butterfly(settings: &Settings) -> Trace {
     let (stages, block) = (settings.get("stages"), settings.get("block"));
-    let blocks = 1u64 << stages.min(16);
+    let blocks = 1u64 << stages;
     let mut build = Builder::default();
     let arrays = [
         build.random("even", &[blocks * block], settings.get("seed")),
         build.zeros("odd", &[blocks * block]),
     ];
     let at = |array: Tensor, index: u64| array.part(0, index * block, block);
-    for stage in 0..stages.min(16) {
+    for stage in 0..stages {
         let (source, target) = (arrays[stage as usize % 2], arrays[(stage as usize + 1) % 2]);
         for low in (0..blocks).filter(|index| index >> stage & 1 == 0) {
             let high = low | 1 << stage;
@@ -80,4 +90,8 @@ pub fn butterfly(settings: &Settings) -> Trace {
         }
     }
     build.finish()
+}
+
+pub fn butterfly_tasks(settings: &Settings) -> u64 {
+    settings.get("stages") << settings.get("stages")
 }

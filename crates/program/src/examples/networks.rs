@@ -32,6 +32,10 @@ pub fn mlp(settings: &Settings) -> Trace {
     build.finish()
 }
 
+pub fn mlp_tasks(settings: &Settings) -> u64 {
+    2 * settings.get("layers") * settings.get("parts")
+}
+
 /// A block of a transformer as most models have it, norms first.
 pub fn attention(settings: &Settings) -> Trace {
     let (tokens, heads, head) =
@@ -93,4 +97,9 @@ pub fn attention(settings: &Settings) -> Trace {
     );
     build.task("add 2", "add", none, [attended.read(), y.read(), y.write()]);
     build.finish()
+}
+
+pub fn attention_tasks(settings: &Settings) -> u64 {
+    // For each head: three projections, scores, softmax, mix, two of the feed-forward layer.
+    6 + 8 * settings.get("heads")
 }

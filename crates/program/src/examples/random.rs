@@ -5,7 +5,7 @@ use syncline_deps::Dtype;
 use syncline_deps::trace::Trace;
 
 use super::Settings;
-use super::build::{Builder, Tensor};
+use super::build::{self, Builder, Tensor};
 
 /// Kernels on random slices of a few buffers.
 pub fn random(settings: &Settings) -> Trace {
@@ -19,7 +19,7 @@ pub fn random(settings: &Settings) -> Trace {
     let mut build = Builder::default();
     let buffers: Vec<Tensor> = (0..settings.get("buffers"))
         .map(|index| {
-            let init = json!({"random": settings.get("seed") + index, "dtype": "i32"});
+            let init = build::random(settings.get("seed") + index, Dtype::I32);
             build.tensor(&format!("b{index}"), Dtype::I32, &[elements], Some(init))
         })
         .collect();

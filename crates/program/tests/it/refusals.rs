@@ -1,6 +1,6 @@
 //! Programs that are refused before anything runs.
 
-use syncline_program::{ExampleError, LoadOptions, Program, example};
+use syncline_program::{ExampleError, LoadOptions, Program, RunOptions, example};
 
 /// A program of one task, `kernel` on two buffers of four floats; `task` and `buffer` are further members.
 fn refused(task: &str, buffer: &str) -> String {
@@ -64,10 +64,36 @@ fn wrong_programs_are_refused_with_their_place() {
             r#", "init": {"file": "nowhere.npy"}"#,
             "buffers[0].init: nowhere.npy: No such file",
         ),
+        (r#""kernel": "scale","#, r#", "init": {}"#, "expected one of `fill`, `random` and `file`"),
         (
             r#""kernel": "scale","#,
             r#", "init": {"filled": 1}"#,
-            "expected one of `fill`, `random` and `file`",
+            "buffers[0] (id 0).init: unknown member `filled` (did you mean `fill`?)",
+        ),
+        (
+            r#""kernel": "scale","#,
+            r#", "init": {"fill": 1, "random": 2}"#,
+            "buffers[0].init: expected only one of `fill`, `random` and `file`",
+        ),
+        (
+            r#""kernel": "scale","#,
+            r#", "init": {"fill": 1, "tensor": "w"}"#,
+            "buffers[0].init: expected `tensor` with the name of one in a `file`",
+        ),
+        (
+            r#""kernel": "scale","#,
+            r#", "init": {"file": "/dev/zero"}"#,
+            "buffers[0].init: /dev/zero: not a regular file",
+        ),
+        (
+            r#""kernel": "scale", "scalar": {"alpha": 2},"#,
+            "",
+            "tasks[0] (id 4): unknown member `scalar` (did you mean `scalars`?)",
+        ),
+        (
+            r#""kernel": "scale", "blocks": 2,"#,
+            "",
+            "tasks[0] (id 4).blocks: kernel `scale` does not share its work out over blocks",
         ),
         (
             r#""kernel": "scale","#,
@@ -78,6 +104,48 @@ fn wrong_programs_are_refused_with_their_place() {
     for (task, buffer, wanted) in cases {
         let error = refused(task, buffer);
         assert!(error.contains(wanted), "{error}\n  should say\n{wanted}");
+    }
+}
+
+#[test]
+fn machines_with_members_that_they_do_not_have_are_refused() {
+    let machine = "sync_ns = 200\nx-rack = 3\n[[device]]\nname = \"cpu:0\"\nx-socket = 1\n";
+    syncline_program::machine_from_toml(machine).unwrap();
+    for (from, to, expected) in [
+        (
+            "sync_ns",
+            "sync_us",
+            "line 1, column 1: unknown member `sync_us` (did you mean `sync_ns`?)",
+        ),
+        ("name", "lane = 2\nname", "device[0]: unknown member `lane` (did you mean `lanes`?)"),
+        ("name", "name = \"a\"\nname", "duplicate key"),
+        ("[[device]]", "[[link]]\nfro = \"a\"\n[[device]]", "link[0]: unknown member `fro`"),
+    ] {
+        let error = syncline_program::machine_from_toml(&machine.replacen(from, to, 1));
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_buffer_larger_than_the_machine_is_refused_however_it_is_run() {
+    for bytes in [1u64 << 62, u64::MAX, (1 << 42) + 1] {
+        let text = format!(
+            r#"{{"format": "syncline-trace", "version": 1, "tasks": [],
+            "buffers": [{{"id": 0, "bytes": 16}}, {{"id": 1, "bytes": "{bytes}"}}]}}"#
+        );
+        let program = Program::from_bytes(text.as_bytes(), &LoadOptions::default()).unwrap();
+        let options = RunOptions::default();
+        for error in [
+            program.run_serially().unwrap_err(),
+            program.run_streamed(&options).unwrap_err(),
+            program.run_planned(&options).unwrap_err(),
+        ] {
+            let error = error.to_string();
+            assert!(error.starts_with("buffers[1].bytes: buffers of "), "{error}");
+        }
+        let error = program.initial_contents(1).unwrap_err().to_string();
+        assert!(error.starts_with("buffers[1]: buffers of "), "{error}");
     }
 }
 
