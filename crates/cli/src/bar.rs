@@ -5,6 +5,8 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use syncline_files::one_line;
+
 /// Time before a bar appears: what is short shows none. And between two updates: often enough to look alive.
 const STEP: Duration = Duration::from_millis(100);
 const WIDTH: usize = 24;
@@ -70,7 +72,7 @@ fn line(share: f64, words: &str, columns: usize) -> String {
     let full = (share * WIDTH as f64) as usize;
     let (full, rest) = ("#".repeat(full), "-".repeat(WIDTH - full));
     let line = format!("[{full}{rest}] {:3.0}%  {words}", (share * 100.0).floor());
-    line.chars().take(columns.saturating_sub(1)).collect()
+    one_line(&line).chars().take(columns.saturating_sub(1)).collect()
 }
 
 /// How long the rest takes if it goes on as it did: `5 s left`, `12 min left`, and nothing as long as nothing is known.

@@ -1,13 +1,16 @@
 //! Inputs: files, or standard input for `-`.
 
-use std::fs;
-use std::io::{self, Read};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use syncline_deps::capture::CaptureEnd;
 use syncline_deps::trace::{Trace, TraceError};
+use syncline_files::{read_all, read_file};
 
-use crate::outcome::{Failure, one_line};
+use crate::outcome::Failure;
+use crate::output::say;
 
 /// A trace and the name of the file that it came from.
 pub(crate) struct LoadedTrace {
@@ -23,7 +26,7 @@ impl LoadedTrace {
         let read = Trace::from_bytes(&bytes).map_err(in_file(&file))?;
         if read.end != CaptureEnd::Complete {
             let tasks = read.trace.tasks.len();
-            eprintln!("syncline: note: {}: {} ({tasks} tasks read)", one_line(&file), read.end);
+            say(&format!("note: {file}: {} ({tasks} tasks read)", read.end));
         }
         Ok(Self { file, trace: read.trace })
     }
@@ -31,13 +34,11 @@ impl LoadedTrace {
 
 /// All bytes of a file, or of standard input for `-`.
 pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
-    let read = if is_standard(path) {
-        let mut bytes = Vec::new();
-        io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
-    } else {
-        fs::read(path)
+    let read = || match is_standard(path) {
+        true => read_all(File::from(io::stdin().as_fd().try_clone_to_owned()?)),
+        false => read_file(path),
     };
-    read.map_err(|source| Failure::Read { file: name_of(path), source })
+    read().map_err(|source| Failure::Read { file: name_of(path), source })
 }
 
 /// Names the file in an error about what is in it.

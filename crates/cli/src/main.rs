@@ -11,11 +11,15 @@ mod input;
 mod outcome;
 mod output;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use syncline_files::Escaped;
 
 use crate::commands::Command;
+use crate::outcome::Outcome;
+use crate::output::to_standard_output;
 
 /// A runtime for heterogeneous execution: what must wait for what, and why.
 #[derive(Parser)]
@@ -33,9 +37,15 @@ fn main() -> ExitCode {
     match Cli::try_parse() {
         Ok(cli) => outcome::exit_code(cli.command.run()),
         Err(usage) => {
-            // Help and version are asked for, and nothing can be done about a closed pipe.
-            let _ = usage.print();
-            ExitCode::from(usage.exit_code() as u8)
+            let text = usage.render().to_string();
+            if usage.use_stderr() {
+                // There is no other place to say that it cannot be said.
+                let _ = Escaped::new(io::stderr().lock()).write_all(text.as_bytes());
+                return ExitCode::from(usage.exit_code() as u8);
+            }
+            outcome::exit_code(to_standard_output(|out| {
+                out.write_all(text.as_bytes()).map(|()| Outcome::Success)
+            }))
         }
     }
 }

@@ -9,6 +9,8 @@ use syncline_deps::{OracleError, ReplayError};
 use syncline_report::ReportError;
 use syncline_reshard::ReshardError;
 
+use crate::output::say;
+
 /// How a command ended that could do its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -68,19 +70,8 @@ pub(crate) fn exit_code(result: Result<Outcome, Failure>) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(failure) => {
-            eprintln!("syncline: {}", one_line(&failure.to_string()));
+            say(&failure.to_string());
             ExitCode::from(2)
         }
     }
-}
-
-/// Control characters, which names from files may have, are not sent to the terminal.
-pub(crate) fn one_line(text: &str) -> String {
-    text.chars()
-        .flat_map(|char| {
-            let escaped = char.is_control().then(|| char.escape_default());
-            let plain = (!char.is_control()).then_some(char);
-            escaped.into_iter().flatten().chain(plain)
-        })
-        .collect()
 }

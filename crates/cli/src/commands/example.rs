@@ -40,8 +40,9 @@ fn setting(text: &str) -> Result<(String, u64), String> {
 fn list() -> String {
     let mut text = "Programs and their settings:\n".to_owned();
     for example in EXAMPLES {
+        let settings = example.settings.iter();
         let settings: Vec<_> =
-            example.settings.iter().map(|(name, default, _)| format!("{name}={default}")).collect();
+            settings.map(|known| format!("{}={}", known.name, known.default)).collect();
         text += &format!(
             "  {:10} {}\n  {:10} {}\n",
             example.name,

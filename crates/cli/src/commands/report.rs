@@ -1,6 +1,5 @@
 //! `syncline report`.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use syncline_deps::{Dtype, EdgeKinds, View};
 use syncline_device::DeviceSpec;
+use syncline_files::Escaped;
 use syncline_program::{
     Keep, LoadOptions, Program, Run, RunOptions, compare, machine_from_toml, npy,
 };
@@ -126,7 +127,7 @@ impl RunArgs {
         // An output on standard output stays free of the summary.
         let said = match to_standard {
             0 => to_standard_output(print),
-            _ => print(&mut std::io::stderr().lock()).map_err(Failure::from),
+            _ => print(&mut Escaped::new(std::io::stderr().lock())).map_err(Failure::from),
         };
         // The process ends here: giving back a million tasks one by one would take a second, for nobody.
         std::mem::forget((program, run, analysis));
@@ -218,7 +219,7 @@ impl RunArgs {
             let dtype = dtype_of(program, index);
             let shape = shape_of(program, index, dtype);
             let array = npy::Array { dtype, shape, bytes };
-            to_file(path, |out| npy::write(out, &array))?;
+            to_file(path, |mut out| npy::write(&mut out, &array))?;
         }
         match &self.capture {
             Some(path) => {

@@ -14,6 +14,7 @@
 //! - `bench`: rows for tools
 //! - `outputs`: links, modes, devices, pipes and full disks under every command that writes
 //! - `documents`: the examples and lists of the pages in `docs/`
+//! - `hostile`: random bytes, sizes that no machine has, names that speak to the terminal, pipes and devices
 //! - `bad_input`: one clear line and exit status 2
 //!
 //! A new command gets a module of its own.
@@ -24,6 +25,7 @@ mod deps_check;
 mod deps_convert;
 mod deps_graph;
 mod documents;
+mod hostile;
 mod outputs;
 mod programs;
 mod report;

@@ -70,7 +70,7 @@ fn a_full_device_is_one_error_and_stays_a_device() {
         assert!(is_link(&full), "{args:?}");
         assert_eq!(names(&folder), ["full.json"], "{args:?}");
     }
-    for args in [&["example", "mlp"][..], &["run", CHOLESKY], &["devices"]] {
+    for args in [&["example", "mlp"][..], &["run", CHOLESKY], &["devices"], &["--help"]] {
         let full = File::options().write(true).open("/dev/full").expect("a device");
         let ended = crate::support::command(args).stdout(full).output().expect("it starts");
         assert_eq!(ended.status.code(), Some(2), "{args:?}");

@@ -3,12 +3,13 @@
 use std::io::{self, Write};
 
 use syncline_deps::{CheckReport, DepGraph, OracleLimits, check_edges};
+use syncline_files::one_line;
 
 use super::CheckArgs;
 use super::graph::wired;
 use super::why::Reasons;
 use crate::input::{LoadedTrace, in_file, is_standard, name_of, read_bytes};
-use crate::outcome::{Failure, Outcome, one_line};
+use crate::outcome::{Failure, Outcome};
 use crate::output::to_standard_output;
 
 pub(super) fn run(args: &CheckArgs) -> Result<Outcome, Failure> {

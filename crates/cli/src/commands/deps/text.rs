@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use syncline_deps::DepGraph;
+use syncline_files::one_line;
 
 use super::why::Reasons;
 use crate::input::LoadedTrace;
-use crate::outcome::one_line;
 
 /// Which edges are shown.
 #[derive(Clone, Copy)]

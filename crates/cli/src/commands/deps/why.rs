@@ -2,8 +2,7 @@
 
 use syncline_deps::trace::{Trace, TraceArg};
 use syncline_deps::{Arg, ArgPair, DepEdge, DepGraph, EdgeKinds, Naming, hazards};
-
-use crate::outcome::one_line;
+use syncline_files::one_line;
 
 /// The most pairs of arguments that are named for one edge.
 const PAIRS_SHOWN: usize = 4;

@@ -12,7 +12,8 @@ mod ranks {
     use syncline_mpi::{MpiEndpoint, Options, World};
     use syncline_reshard::transport::Wait;
 
-    use crate::outcome::{Failure, exit_code, one_line};
+    use crate::outcome::{Failure, exit_code};
+    use syncline_files::one_line;
 
     /// How long other ranks leave the word to the first, who says the same.
     const SILENCE: Duration = Duration::from_millis(500);

@@ -15,6 +15,7 @@ use syncline_checkpoint::{
     check_target, disk_gb_per_s, parse_rules, parse_target, pattern_of, target_specs,
 };
 use syncline_deps::Dtype;
+use syncline_files::one_line;
 use syncline_reshard::transport::shm;
 use syncline_reshard::{Layout, LayoutFile, MeshLayout, ReshardError, TensorRule, TensorSpec};
 
@@ -23,8 +24,8 @@ use super::progress::{Counter, ProgressBar};
 use super::size::show;
 use super::{RunArgs, Transport, launch, mpi};
 use crate::input::{name_of, read_bytes};
-use crate::outcome::{Failure, Outcome, one_line};
-use crate::output::to_standard_output;
+use crate::outcome::{Failure, Outcome};
+use crate::output::{say, to_standard_output};
 use team::TransportTeam;
 
 /// Slots of the transport: PEs only meet, no tensor goes through them.
@@ -56,8 +57,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     options.allow_unproven = args.allow_unproven;
     let conversion = Conversion::new(&source, &destination, options)?;
     for (pattern, count) in unnamed.iter().filter(|_| speaks) {
-        let pattern = one_line(pattern);
-        eprintln!("syncline: warning: no rule names `{pattern}` ({count}): replicated");
+        say(&format!("warning: no rule names `{pattern}` ({count}): replicated"));
     }
     if args.dry_run {
         return to_standard_output(|out| {

@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
+use syncline_files::one_line;
 use syncline_reshard::{NdBox, Schedule, TransferPlan};
 
 use super::size::show;
-use crate::outcome::one_line;
 
 /// Lines of each table that are shown unless all are asked for.
 const LINES_MAX: usize = 64;

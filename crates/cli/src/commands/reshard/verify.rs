@@ -1,9 +1,10 @@
 //! `syncline reshard verify`.
 
 use syncline_checkpoint::{Checkpoint, CheckpointError, unproven, verify};
+use syncline_files::one_line;
 
 use super::VerifyArgs;
-use crate::outcome::{Failure, Outcome, one_line};
+use crate::outcome::{Failure, Outcome};
 use crate::output::to_standard_output;
 
 /// Differences that are listed; the rest are counted.

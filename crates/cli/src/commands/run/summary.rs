@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 use syncline_device::DeviceSpec;
+use syncline_files::one_line;
 use syncline_plan::DeviceIndex;
 use syncline_program::{Program, Run, Tolerance};
 use syncline_report::{Analysis, StepKind};
@@ -131,12 +132,12 @@ impl Facts {
         let lines = self.lines();
         let width = lines.iter().map(|(label, _)| label.len()).max().unwrap_or(0);
         for (label, value) in &lines {
-            writeln!(out, "{label:width$}  {value}")?;
+            writeln!(out, "{}", one_line(&format!("{label:width$}  {value}")))?;
         }
         for difference in self.differences.iter().flatten() {
-            writeln!(out, "{difference}")?;
+            writeln!(out, "{}", one_line(difference))?;
         }
-        writeln!(out, "{}", self.limit)
+        writeln!(out, "{}", one_line(&self.limit))
     }
 
     /// How far floats may be from the serial run; zero is bit for bit.

@@ -4,9 +4,8 @@ use std::io::{self, Write};
 
 use syncline_checkpoint::{Checkpoint, Destination, ElementType};
 use syncline_deps::Dtype;
+use syncline_files::one_line;
 use syncline_reshard::{Dims, Shard, TensorSpec};
-
-use crate::outcome::one_line;
 
 /// One line for each tensor of `source`: `specs` are what they become, before they are split.
 pub(super) fn show_tensors(
