@@ -111,8 +111,7 @@ impl Kernel {
     /// ([`KernelBuilder::check`]) and by what it says of blocks. Every launch passes through here once,
     /// when it is submitted, recorded or loaded.
     ///
-    /// An argument of [`Access::Output`] is a buffer of the call's own,
-    /// which overlaps no other.
+    /// An argument of [`Access::Output`] is a buffer of the call's own, which overlaps no other.
     ///
     /// # Errors
     /// The reason, as [`DeviceError::KernelRefuses`]; or that there is no implementation for `backend`.
@@ -218,11 +217,14 @@ impl Kernel {
             backend,
             available: "a body that is called, without a source".into(),
         })?;
-        sources.select(views).map_err(|message| DeviceError::KernelRefuses {
-            kernel: self.name().clone(),
-            backend,
-            message: message.into(),
-        })
+        let source = sources.select(views).map_err(|message| self.refuses(backend, message))?;
+        match source.backend() == backend {
+            true => Ok(source),
+            false => {
+                let message = format!("its source was made for {}", source.backend());
+                Err(self.refuses(backend, message))
+            }
+        }
     }
 
     fn sources(&self, backend: Backend) -> Option<&Sources> {

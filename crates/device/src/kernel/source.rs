@@ -144,10 +144,13 @@ impl Sources {
             Sources::Fixed(source) => Ok(source.clone()),
             Sources::Variants { choose, generate, made } => {
                 let variant = choose(views)?;
-                // A generator that panics leaves the map as it was.
-                let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
-                let source = made.entry(variant).or_insert_with(|| Arc::new(generate(variant)));
-                Ok(source.clone())
+                let made = || made.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(source) = made().get(&variant) {
+                    return Ok(source.clone());
+                }
+                // Under no lock: a generator may panic, or ask for a source of its kernel.
+                let source = Arc::new(generate(variant));
+                Ok(made().entry(variant).or_insert(source).clone())
             }
         }
     }
@@ -180,6 +183,16 @@ mod tests {
         assert_ne!(first.key(), select(Dtype::I32).unwrap().key());
         let error = select(Dtype::F64).unwrap_err();
         assert!(matches!(error, DeviceError::KernelRefuses { .. }), "{error}");
+        // What passes for safe as WGSL does not become OpenCL C.
+        let disguised = Kernel::builder("disguised")
+            .variants(
+                Backend::OpenCl,
+                |_| Ok(0),
+                |_| KernelSource::wgsl("__kernel void main() {}", "main", [1; 3]),
+            )
+            .build();
+        let refused = disguised.source(Backend::OpenCl, &[]).unwrap_err();
+        assert!(matches!(refused, DeviceError::KernelRefuses { .. }), "{refused}");
         let nowhere = kernel.source(Backend::OpenCl, &[]).unwrap_err();
         assert!(matches!(nowhere, DeviceError::NoImplementation { .. }), "{nowhere}");
         assert!(Kernel::cpu("body", |_| ()).source(Backend::Cpu, &[]).is_err());
