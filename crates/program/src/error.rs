@@ -49,6 +49,8 @@ pub enum ProgramError {
         "{place}: kernel `{kernel}` has no body for the CPU, where streams and serial runs are made"
     )]
     NoCpuBody { place: Place, kernel: String },
+    #[error("{place}: kernel `{kernel}` runs on none of {devices}: {source}")]
+    NoDevice { place: Place, kernel: String, devices: String, source: DeviceError },
     #[error("{place}: {path}:{line}:{column}: {message}")]
     Source { place: Place, path: PathBuf, line: u32, column: u32, message: String },
     #[error("no buffer is called `{name}`{}", meant(.nearest))]

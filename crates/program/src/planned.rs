@@ -40,7 +40,7 @@ impl Program {
         };
         let repeats = options.repeats.max(1);
         let progress = options.progress.as_ref();
-        let choices = Choices::new(self, &opened.devices);
+        let choices = Choices::on_machine(self, &machine)?;
         let is_inner = self.intermediates(&options.keep);
         // What lives in arenas is counted when the plan is compiled.
         self.require_memory(|buffer| !is_inner[buffer])?;
@@ -82,7 +82,7 @@ impl Program {
     pub fn graph(&self, machine: &Machine) -> Result<TaskGraph, RunError> {
         let cost_ns = |task: usize| self.tasks()[task].cost_ns;
         let is_inner = self.intermediates(&Keep::All);
-        self.graph_with(machine, &Choices::as_written(self), &is_inner, cost_ns)
+        self.graph_with(machine, &Choices::on_machine(self, machine)?, &is_inner, cost_ns)
     }
 
     /// The same, with tasks where `choices` lets them be, and the intermediates in the plan's arenas.

@@ -31,8 +31,12 @@ impl Program {
         };
         let is_inner = self.intermediates(&Keep::Results(Vec::new()));
         let expected_ns = |task: usize| recorded.expected_ns[task];
-        let graph =
-            self.graph_with(&machine, &Choices::as_written(self), &is_inner, expected_ns)?;
+        let graph = self.graph_with(
+            &machine,
+            &Choices::on_machine(self, &machine)?,
+            &is_inner,
+            expected_ns,
+        )?;
         let plan = ExecutionPlan::compile(&graph, &machine, &CompileOptions::default());
         let plan = Arc::new(plan.map_err(refused)?);
         let deps = steals(&machine, &plan).then(|| plan.op_deps());
