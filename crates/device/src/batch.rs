@@ -10,7 +10,7 @@ use syncline_deps::{Access, Arg, View};
 pub use recording::Recording;
 
 use crate::kernel::seen;
-use crate::{BufferView, DeviceError, Kernel, Lease, Point, Scalar};
+use crate::{BufferView, DeviceError, Kernel, Lane, Lease, Point, Scalar};
 
 /// Commands that run in order, after all waits, and then signal.
 ///
@@ -33,6 +33,11 @@ impl Batch {
     /// A batch of nothing: its waits and signals still count.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A batch of nothing that takes its memory from what ended batches of `lane` left.
+    pub fn for_lane(lane: &dyn Lane) -> Self {
+        Self { waits: lane.info().spares.take_points(), ..Self::default() }
     }
 
     /// Also waits for `point`, which may be one that nothing has promised yet.
@@ -90,6 +95,14 @@ impl Commands {
     /// The commands in order.
     pub fn iter(&self) -> impl Iterator<Item = &Command> {
         self.first.iter().chain(&self.rest)
+    }
+
+    /// The one command, if it is a recording.
+    pub fn as_recording(&self) -> Option<&Arc<Recording>> {
+        match &self.first {
+            Some(Command::Recording(recording)) if self.rest.is_empty() => Some(recording),
+            _ => None,
+        }
     }
 
     /// How many there are.

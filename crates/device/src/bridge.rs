@@ -55,6 +55,9 @@ struct Shared {
     sleeper: Arc<Sleeper>,
 }
 
+/// Wakes and waits that there is room for from the start.
+const WAKES: usize = 256;
+
 /// What the thread sleeps on; timelines that it watches wake it too.
 struct Sleeper(WaitWord);
 
@@ -77,7 +80,9 @@ impl Bridge {
     /// Starts the thread, called `name` in debuggers; `device` is named in the error if there is none to be had.
     pub fn start(name: &str, device: DeviceSpec) -> Result<Self, DeviceError> {
         let sleeper = Arc::new(Sleeper(WaitWord::new()));
-        let shared = Arc::new(Shared { inbox: Mutex::default(), sleeper });
+        let (wakes, waits) = (Vec::with_capacity(WAKES), Vec::with_capacity(WAKES));
+        let inbox = Inbox { wakes, waits, ..Inbox::default() };
+        let shared = Arc::new(Shared { inbox: Mutex::new(inbox), sleeper });
         let taken = shared.clone();
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || taken.run());
         let thread = thread.map_err(|error| DeviceError::Backend {
@@ -201,8 +206,8 @@ impl Shared {
     }
 
     fn run(&self) {
-        let mut awaited: Vec<(Watch, Arc<dyn Woken>)> = Vec::new();
-        let mut due: Vec<Arc<dyn Woken>> = Vec::new();
+        let mut awaited: Vec<(Watch, Arc<dyn Woken>)> = Vec::with_capacity(WAKES);
+        let mut due: Vec<Arc<dyn Woken>> = Vec::with_capacity(WAKES);
         loop {
             // As for every wait: read the word that we sleep on, then arm, then sleep (timeline/README.md).
             let seen = self.sleeper.0.load();

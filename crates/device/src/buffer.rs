@@ -137,13 +137,14 @@ impl Buffer {
         Lease::new(self.clone(), access.writes(), lane)
     }
 
+    /// Makes room for `count` leases at a time, so that none of them allocates.
+    pub fn reserve_leases(&self, count: usize) {
+        self.0.uses.reserve(count);
+    }
+
     /// A lease for work of whoever has claimed this buffer, or is the only one to know it.
-    pub(crate) fn lease_under_claim(
-        &self,
-        access: Access,
-        lane: u64,
-    ) -> Result<Lease, DeviceError> {
-        Lease::under_claim(self.clone(), access.writes(), lane)
+    pub(crate) fn lease_under_claim(&self, writes: bool, lane: u64) -> Result<Lease, DeviceError> {
+        Lease::under_claim(self.clone(), writes, lane)
     }
 
     pub(crate) fn hazards(&self) -> MutexGuard<'_, Hazards> {

@@ -1,10 +1,14 @@
 //! Lanes: in-order streams of work on one device.
 
+mod spares;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+
+pub use spares::Spares;
 
 use crate::submit::{self, Ordered};
 use crate::{Batch, Deadline, DeviceError, DeviceSpec, Point, Timeline, Work};
@@ -59,6 +63,12 @@ pub unsafe trait Lane: Send + Sync + fmt::Debug {
     /// Stops the lane after the command that is running, if any; what has not begun fails with
     /// [`DeviceError::Closed`].
     fn close(&self);
+
+    /// Makes room for `batches` batches at a time, each of one recording with at most `waits` waits and `buffers`
+    /// buffers. On lanes of Vulkan and OpenCL, submitting them with `submit_claimed` allocates nothing.
+    fn reserve(&self, batches: usize, waits: usize, buffers: usize) {
+        self.info().spares.reserve(batches, waits, buffers);
+    }
 
     /// From here on notes when commands run, or no longer does. Returns whether the lane notes it, which not every
     /// device can.
@@ -155,6 +165,8 @@ pub struct LaneInfo {
     pub kind: LaneKind,
     /// The device whose lane it is.
     pub device: DeviceSpec,
+    /// Vectors for batches to come.
+    pub spares: Spares,
     /// Identity, by which guards are taken in one order.
     id: u64,
     order: Mutex<()>,
@@ -165,7 +177,8 @@ impl LaneInfo {
     pub fn new(name: String, kind: LaneKind, device: DeviceSpec) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self { name: name.into(), kind, device, id, order: Mutex::new(()) }
+        let spares = Spares::default();
+        Self { name: name.into(), kind, device, spares, id, order: Mutex::new(()) }
     }
 
     /// Identity: no two lanes of a process have the same, ever.
@@ -190,5 +203,26 @@ impl<'a> SubmissionGuard<'a> {
         infos.dedup_by_key(|info| info.id);
         let lock = |info: &'a LaneInfo| info.order.lock().unwrap_or_else(PoisonError::into_inner);
         Self(infos.into_iter().map(lock).collect())
+    }
+
+    /// Calls `submit` while no other guard names any of `lanes`, which come by ascending identity, each once. Allocates
+    /// nothing.
+    pub fn during<'l, R>(
+        lanes: &mut dyn Iterator<Item = &'l dyn Lane>,
+        submit: impl FnOnce() -> R,
+    ) -> R {
+        Self::behind(None, lanes, submit)
+    }
+
+    fn behind<'l, R>(
+        before: Option<u64>,
+        lanes: &mut dyn Iterator<Item = &'l dyn Lane>,
+        submit: impl FnOnce() -> R,
+    ) -> R {
+        let Some(lane) = lanes.next() else { return submit() };
+        let info = lane.info();
+        assert!(before < Some(info.id), "lane {} is not in order", info.id);
+        let _held = info.order.lock().unwrap_or_else(PoisonError::into_inner);
+        Self::behind(Some(info.id), lanes, submit)
     }
 }

@@ -64,7 +64,7 @@ pub use kernel::{
     CpuFunction, GROUPS_ALONG_X, Grid, Kernel, KernelArgs, KernelBuilder, KernelOutcome,
     KernelSource, LateArgs, RawArg, Scalar, ScalarType, Strided, StridedMut, WORDS_PER_ARGUMENT,
 };
-pub use lane::{CommandTime, Lane, LaneInfo, LaneKind, SubmissionGuard};
+pub use lane::{CommandTime, Lane, LaneInfo, LaneKind, Spares, SubmissionGuard};
 pub use memory::{ALIGNMENT, Allocator, Memory, MemoryUse, Pool};
 pub use point::{Deadline, Point, PointStatus};
 pub use registry::DeviceRegistry;

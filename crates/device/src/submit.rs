@@ -54,25 +54,44 @@ pub(crate) unsafe fn submit(
 /// # Safety
 /// All buffers of the batch are the caller's alone until it has ended, and conflicting work of its own is ordered.
 pub(crate) unsafe fn submit_claimed(lane: &dyn Lane, batch: Batch) -> Result<Point, DeviceError> {
-    let (mut work, uses) = checked(lane, batch)?;
     let id = lane.info().id();
-    let leases =
-        uses.buffers.iter().map(|buffer| buffer.lease_under_claim(uses.access_to(buffer), id));
-    work.leases = leases.collect::<Result<_, _>>()?;
+    let mut leases = lane.info().spares.take_leases();
+    let work = match batch.commands.as_recording() {
+        // A recording knows its buffers: nothing is looked for, and nothing allocated.
+        Some(recording) => {
+            check_all(lane, &batch)?;
+            for (buffer, writes) in recording.buffers() {
+                leases.push(buffer.lease_under_claim(*writes, id)?);
+            }
+            let Batch { waits, commands, signals, task } = batch;
+            Work { waits, commands, signals, task, leases }
+        }
+        None => {
+            let (work, uses) = checked(lane, batch)?;
+            for buffer in &uses.buffers {
+                leases.push(buffer.lease_under_claim(uses.access_to(buffer).writes(), id)?);
+            }
+            Work { leases, ..work }
+        }
+    };
     // SAFETY: the work was checked; the caller orders what conflicts with it.
     unsafe { lane.enqueue(work) }
 }
 
 /// The work of a batch that could run on `lane`, without leases yet, and what it uses.
 fn checked(lane: &dyn Lane, batch: Batch) -> Result<(Work, Uses), DeviceError> {
-    batch.signals.iter().try_for_each(|point| point.timeline().refuse_if_owned())?;
+    check_all(lane, &batch)?;
     let mut uses = Uses::default();
     for command in batch.commands.iter() {
-        check(lane, command)?;
         command.for_each_access(|view, access| uses.note(view, access));
     }
     let Batch { waits, commands, signals, task } = batch;
     Ok((Work { waits, commands, signals, task, leases: Vec::new() }, uses))
+}
+
+fn check_all(lane: &dyn Lane, batch: &Batch) -> Result<(), DeviceError> {
+    batch.signals.iter().try_for_each(|point| point.timeline().refuse_if_owned())?;
+    batch.commands.iter().try_for_each(|command| check(lane, command))
 }
 
 /// The buffers that a batch uses, each once, and how it touches them.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use wait::{wait_all, wait_any};
-use watch::Watchers;
+use watch::{Registration, Wakers};
 pub use watch::{Wake, Watch};
 
 use crate::sync::{AtomicU64, Mutex, Ordering, WaitWord, lock, spin_loop, spins};
@@ -58,8 +58,8 @@ struct Core {
     /// What single waiters sleep on; bumped when a signal finds `ARMED`.
     parked: WaitWord,
     failure: Mutex<Option<DeviceError>>,
-    /// Called when a signal finds `ARMED`. Copied when it is changed while calls are under way.
-    watchers: Mutex<Watchers>,
+    /// Called when a signal finds `ARMED`.
+    watchers: Mutex<Vec<Registration>>,
     id: TimelineId,
     label: Arc<str>,
     owned: bool,
@@ -105,7 +105,8 @@ impl Timeline {
             word: Apart(AtomicU64::new(initial.min(Self::MAX_VALUE) << FLAG_BITS)),
             parked: WaitWord::new(),
             failure: Mutex::new(None),
-            watchers: Mutex::default(),
+            // Lanes watch each other: they have room from the start.
+            watchers: Mutex::new(Vec::with_capacity(if owned { 8 } else { 0 })),
             id: next_id(),
             label: label.into(),
             owned,
@@ -301,12 +302,13 @@ impl Timeline {
     #[cold]
     fn wake(&self) {
         self.0.parked.bump_and_wake();
-        let watchers = self.watchers().clone();
-        for watcher in watchers.iter() {
-            let _ = guarded(|| watcher.wake());
+        let mut wakers = Wakers::default();
+        self.watchers().iter().for_each(|registered| wakers.add(&registered.waker));
+        for waker in wakers.iter() {
+            let _ = guarded(|| waker.wake());
         }
         // A watch that was dropped meanwhile leaves its waker to this thread.
-        drop_guarded(watchers);
+        drop_guarded(wakers);
     }
 
     fn cause(&self) -> DeviceError {

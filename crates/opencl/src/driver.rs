@@ -1,6 +1,7 @@
 //! What lanes need of OpenCL: queues, events, and callbacks.
 
 use std::ffi::c_void;
+use std::ptr;
 use std::time::Instant;
 
 use opencl3::command_queue::{finish, flush};
@@ -64,8 +65,19 @@ unsafe impl Driver for Preparer {
         notes_times: bool,
         ending: Ending<Self>,
     ) -> HandedOver<Self> {
-        let list: Vec<cl_event> = after.iter().map(|event| event.0).collect();
-        let (mut after, mut last, mut refused) = (&list[..], None, None);
+        let mut few = [ptr::null_mut(); 16];
+        let many: Vec<cl_event>;
+        let after = match few.get_mut(..after.len()) {
+            Some(few) => {
+                few.iter_mut().zip(after).for_each(|(place, event)| *place = event.0);
+                &*few
+            }
+            None => {
+                many = after.iter().map(|event| event.0).collect();
+                &many
+            }
+        };
+        let (mut after, mut last, mut refused) = (after, None, None);
         let mut times = notes_times.then(|| Noted { handed: Instant::now(), events: Vec::new() });
         for (op, number) in ops {
             // SAFETY: the caller's promise.

@@ -4,9 +4,9 @@
 //! holds up its own lane alone.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::fmt;
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -45,12 +45,47 @@ pub(crate) fn spawn(
 /// The thread of one lane, if it has needed one.
 pub(crate) struct HostThread {
     name: Arc<str>,
-    running: Mutex<Option<(Sender<Box<Batch>>, JoinHandle<()>)>>,
+    running: Mutex<Option<JoinHandle<()>>>,
+    inbox: Arc<Inbox>,
+}
+
+/// Batches for the thread, in order. Keeps its memory, unlike a channel.
+#[derive(Default)]
+struct Inbox {
+    state: Mutex<InboxState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct InboxState {
+    batches: VecDeque<Box<Batch>>,
+    closed: bool,
+}
+
+impl Inbox {
+    fn close(&self) {
+        lock(&self.state).closed = true;
+        self.changed.notify_one();
+    }
+
+    /// The next batch; `None` when there will be none.
+    fn next(&self) -> Option<Box<Batch>> {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(batch) = state.batches.pop_front() {
+                return Some(batch);
+            }
+            if state.closed {
+                return None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
 }
 
 impl HostThread {
     pub(crate) fn new(name: &Arc<str>) -> Self {
-        Self { name: name.clone(), running: Mutex::default() }
+        Self { name: name.clone(), running: Mutex::default(), inbox: Arc::default() }
     }
 
     /// Has the current step of `batch` done.
@@ -61,28 +96,45 @@ impl HostThread {
     ) -> Result<(), (Box<Batch>, DeviceError)> {
         let mut running = lock(&self.running);
         if running.is_none() {
-            let (sender, receiver) = channel::<Box<Batch>>();
-            let body = move || receiver.iter().for_each(run);
+            // A lane that was ended may be given work while its device goes: that fails, in order.
+            lock(&self.inbox.state).closed = false;
+            let inbox = self.inbox.clone();
+            let body = move || std::iter::from_fn(|| inbox.next()).for_each(run);
             match spawn(device, format!("{} host", self.name), body) {
-                Ok(thread) => *running = Some((sender, thread)),
+                Ok(thread) => *running = Some(thread),
                 Err(cause) => return Err((batch, cause)),
             }
         }
-        let (sender, _) = running.as_ref().expect("started above");
-        sender.send(batch).map_err(|unsent| {
+        if running.as_ref().is_some_and(JoinHandle::is_finished) {
             let message = "the thread of the lane has ended".into();
-            (unsent.0, DeviceError::Backend { device, message })
-        })
+            return Err((batch, DeviceError::Backend { device, message }));
+        }
+        lock(&self.inbox.state).batches.push_back(batch);
+        self.inbox.changed.notify_one();
+        Ok(())
+    }
+
+    /// Makes room for `batches` batches.
+    pub(crate) fn reserve(&self, batches: usize) {
+        let mut state = lock(&self.inbox.state);
+        let missing = batches.saturating_sub(state.batches.len());
+        state.batches.reserve(missing);
     }
 
     /// Lets the thread end when it has nothing left to do; if it `waits`, waits for that.
     pub(crate) fn end(&self, waits: bool) {
-        let Some((sender, thread)) = lock(&self.running).take() else { return };
-        drop(sender);
+        self.inbox.close();
+        let Some(thread) = lock(&self.running).take() else { return };
         if waits {
             // It catches panics of the user's functions; one of its own was reported by the panic hook.
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for HostThread {
+    fn drop(&mut self) {
+        self.inbox.close();
     }
 }
 

@@ -10,8 +10,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use ash::vk;
 pub(crate) use batch::Batch;
-use batch::Wait;
+use batch::{Room, vacate};
 use syncline_device::{
     Backend, Bell, Bridge, CommandTime, DeviceError, DeviceSpec, Lane, LaneInfo, Point,
     PointStatus, Timeline, TimelineOwner, Woken, Work,
@@ -51,6 +52,13 @@ struct State {
     value_last: u64,
     /// Not handed over yet, in order.
     pending: VecDeque<Box<Batch>>,
+    /// Memory for batches to come.
+    rooms: Vec<Room>,
+    /// Batches that there is room for in the queue.
+    reserved: usize,
+    /// Kept empty, for the memory that they have: what a submission names.
+    commands: Vec<vk::CommandBuffer>,
+    device_waits: Vec<SemaphoreValue>,
     /// Batches handed over and not ended.
     flying: u32,
     /// The batch handed over last ends on the host, or goes on there: nothing may follow yet.
@@ -64,7 +72,7 @@ struct State {
 /// What stands between a batch and the queue.
 enum Readiness {
     /// Nothing but values that are in a queue already.
-    Ready(Vec<SemaphoreValue>),
+    Ready,
     /// Points that only the host can see, of which the bridge was told.
     Blocked,
     Failed(DeviceError),
@@ -105,6 +113,10 @@ impl VulkanLane {
             semaphore,
             value_last: 0,
             pending: VecDeque::new(),
+            rooms: Vec::new(),
+            reserved: 0,
+            commands: Vec::new(),
+            device_waits: Vec::new(),
             flying: 0,
             fenced: false,
             doomed: None,
@@ -168,6 +180,10 @@ unsafe impl Lane for VulkanLane {
         self.0.close();
     }
 
+    fn reserve(&self, batches: usize, waits: usize, buffers: usize) {
+        self.0.reserve(batches, waits, buffers);
+    }
+
     fn note_times(&self, on: bool) -> bool {
         let on = on && self.0.kit.gpu.candidate.limits.tick_ns > 0.0;
         self.0.notes_times.store(on, Ordering::Relaxed);
@@ -197,6 +213,25 @@ impl Core {
         state.owner.timeline().point(state.value_last)
     }
 
+    /// Makes room for `batches` batches, and for two more: the reaper and the host thread may be about to give one
+    /// back when whoever waited for it submits the next.
+    fn reserve(&self, batches: usize, waits: usize, buffers: usize) {
+        let batches = batches + 2;
+        self.info.spares.reserve(batches, waits, buffers);
+        self.host.reserve(batches);
+        let mut state = lock(&self.state);
+        let more = batches.saturating_sub(state.reserved);
+        state.reserved += more;
+        self.kit.gpu.queues[self.queue].reserve(more, waits);
+        let (pending, rooms) = (state.pending.len(), state.rooms.len());
+        state.pending.reserve(batches.saturating_sub(pending));
+        state.rooms.reserve_exact(batches.saturating_sub(rooms));
+        state.device_waits.reserve(waits);
+        while state.rooms.len() < batches {
+            state.rooms.push(Box::new_uninit());
+        }
+    }
+
     fn enqueue(&self, work: Work) -> Result<Point, DeviceError> {
         let Work { mut waits, commands, signals, task, leases } = work;
         // Before commands are compiled, and again after: a lane may fail meanwhile.
@@ -214,7 +249,8 @@ impl Core {
             owner: state.owner.clone(),
             semaphore: state.semaphore.clone(),
             value,
-            waits: waits.into_iter().map(Wait::from).collect(),
+            waits,
+            watched: false,
             steps,
             current: None,
             fenced: false,
@@ -223,7 +259,11 @@ impl Core {
             task,
             leases,
         };
-        state.pending.push_back(Box::new(batch));
+        let batch = match state.rooms.pop() {
+            Some(room) => Box::write(room, batch),
+            None => Box::new(batch),
+        };
+        state.pending.push_back(batch);
         self.hand_over(state);
         Ok(point)
     }
@@ -269,25 +309,34 @@ impl Core {
                 return;
             }
             let (fate, closing, flying) = (state.doomed.clone(), state.closing, state.flying > 0);
-            let Some(front) = state.pending.front_mut() else { return };
+            let Some(front) = state.pending.front() else { return };
             // The host cannot wait in a queue: what it does comes when all before it has ended.
             if flying && front.begins_on_host() {
                 return;
             }
+            let mut waits = std::mem::take(&mut state.device_waits);
+            let front = state.pending.front_mut().expect("it is the first");
             let readiness = match (fate, closing) {
                 (Some(cause), _) => Readiness::Failed(cause),
                 (None, true) => Readiness::Failed(self.closed()),
-                (None, false) => self.readiness(front),
+                (None, false) => self.readiness(front, &mut waits),
             };
+            if !matches!(readiness, Readiness::Ready) {
+                waits.clear();
+                state.device_waits = std::mem::take(&mut waits);
+            }
             let cause = match readiness {
                 Readiness::Blocked => return,
                 // What is in flight ends first: a lane fails in the order of its batches.
                 Readiness::Failed(_) if state.flying > 0 => return,
                 Readiness::Failed(cause) => cause,
-                Readiness::Ready(waits) => {
+                Readiness::Ready => {
                     let batch = state.pending.pop_front().expect("it was the first");
                     state.flying += 1;
-                    match self.start_step(&mut state, batch, &waits) {
+                    let started = self.start_step(&mut state, batch, &waits);
+                    waits.clear();
+                    state.device_waits = waits;
+                    match started {
                         Ok(()) => continue,
                         Err((batch, cause)) => {
                             // It fails in its turn: batches before it may be running.
@@ -308,31 +357,33 @@ impl Core {
     }
 
     /// Looks at what `batch` waits for, and tells the bridge of what it has to see to.
-    fn readiness(&self, batch: &mut Batch) -> Readiness {
-        let (by_host, mut device_waits, mut blocked) = (batch.begins_on_host(), Vec::new(), false);
-        for wait in &mut batch.waits {
-            let status = wait.point.status();
+    fn readiness(&self, batch: &mut Batch, device_waits: &mut Vec<SemaphoreValue>) -> Readiness {
+        let (by_host, mut blocked) = (batch.begins_on_host(), false);
+        for wait in &batch.waits {
+            let status = wait.status();
             if let PointStatus::Failed(cause) = status {
                 return Readiness::Failed(cause.inherited(&self.info.name, batch.task.as_ref()));
             }
-            let semaphore = self.semaphore_of(&wait.point).filter(|_| !by_host);
-            match semaphore.filter(|of| of.is_submitted(wait.point.value(), &self.call)) {
+            let semaphore = self.semaphore_of(wait).filter(|_| !by_host);
+            match semaphore.filter(|of| of.is_submitted(wait.value(), &self.call)) {
                 // What is in the same queue comes before; for another one the device waits, also where the value was
                 // reached long ago: the wait makes that queue's writes visible in this one.
                 Some(semaphore) if semaphore.queue == self.queue => {}
-                Some(semaphore) => device_waits.push((semaphore.raw, wait.point.value())),
+                Some(semaphore) => device_waits.push((semaphore.raw, wait.value())),
                 None if status == PointStatus::Pending => {
                     blocked = true;
-                    if !std::mem::replace(&mut wait.watched, true) {
-                        self.bridge.when(&wait.point, self.call.clone());
+                    // At the first look all that are pending are watched; later ones find no others.
+                    if !batch.watched {
+                        self.bridge.when(wait, self.call.clone());
                     }
                 }
                 None => {}
             }
         }
+        batch.watched = true;
         match blocked {
             true => Readiness::Blocked,
-            false => Readiness::Ready(device_waits),
+            false => Readiness::Ready,
         }
     }
 
@@ -350,16 +401,15 @@ impl Core {
         waits: &[SemaphoreValue],
     ) -> Result<(), (Box<Batch>, DeviceError)> {
         batch.current = batch.steps.pop_front();
-        let commands: Vec<_> = match &batch.current {
-            Some(Step::Host(..) | Step::Call(..)) => {
-                (state.fenced, batch.fenced) = (true, true);
-                return self.host.send(self.info.device, batch);
-            }
-            Some(Step::Device(recorded)) => {
-                recorded.iter().map(|(_, recorded)| recorded.raw).collect()
-            }
-            None => Vec::new(),
-        };
+        if matches!(batch.current, Some(Step::Host(..) | Step::Call(..))) {
+            (state.fenced, batch.fenced) = (true, true);
+            return self.host.send(self.info.device, batch);
+        }
+        let mut commands = std::mem::take(&mut state.commands);
+        commands.clear();
+        if let Some(Step::Device(recorded)) = &batch.current {
+            commands.extend(recorded.iter().map(|(_, recorded)| recorded.raw));
+        }
         let is_last = batch.steps.is_empty();
         let signal = is_last.then_some((batch.semaphore.raw, batch.value));
         // A signal of a timeline of the host's can fail, and with it the batch: what comes behind must not run then. Nor
@@ -372,6 +422,7 @@ impl Core {
         // `readiness`, all that it waits for is in a queue.
         let submitted =
             unsafe { queue.submit(&self.kit.gpu, &commands, waits, signal, Some(batch)) };
+        state.commands = commands;
         match submitted {
             Ok(()) => {
                 state.fenced |= fenced;
@@ -401,15 +452,23 @@ impl Core {
         if batch.fenced {
             batch.semaphore.note_submitted(batch.value);
         }
+        // Before it is known that the batch has completed: who learns of it may submit the next.
+        self.info.spares.give_points(std::mem::take(&mut batch.waits));
+        self.info.spares.give_leases(std::mem::take(&mut batch.leases));
         if let Err(cause) = batch.owner.signal(batch.value) {
             return self.fail(batch, cause);
         }
+        let fenced = batch.fenced;
+        let room = vacate(batch);
         let mut state = lock(&self.state);
+        if state.rooms.len() < state.rooms.capacity() {
+            state.rooms.push(room);
+        }
         state.flying -= 1;
-        if batch.fenced {
+        if fenced {
             state.fenced = false;
         }
-        if !state.pending.is_empty() && (batch.fenced || state.flying == 0) {
+        if !state.pending.is_empty() && (fenced || state.flying == 0) {
             self.hand_over(state);
         }
     }
@@ -483,6 +542,8 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
+        let reserved = lock(&self.state).reserved;
+        self.kit.gpu.queues[self.queue].give_up(reserved);
         // Points that were awaited by batches that have failed may never be decided.
         self.bridge.forget(self.call.clone());
     }

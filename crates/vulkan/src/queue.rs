@@ -29,6 +29,29 @@ struct State {
     flying: VecDeque<Flight>,
     closing: bool,
     reaper_sleeps: bool,
+    /// How many submissions of all lanes there is room for.
+    reserved: usize,
+    /// Kept empty, for the memory that it has.
+    waits: Waits,
+}
+
+/// What a submission waits for, as the driver takes it.
+#[derive(Default)]
+struct Waits {
+    semaphores: Vec<vk::Semaphore>,
+    values: Vec<u64>,
+    stages: Vec<vk::PipelineStageFlags>,
+}
+
+impl Waits {
+    fn fill(&mut self, waits: &[SemaphoreValue]) {
+        self.semaphores.clear();
+        self.semaphores.extend(waits.iter().map(|(semaphore, _)| *semaphore));
+        self.values.clear();
+        self.values.extend(waits.iter().map(|(_, value)| *value));
+        self.stages.clear();
+        self.stages.resize(waits.len(), vk::PipelineStageFlags::ALL_COMMANDS);
+    }
 }
 
 /// Something submitted that has not been seen to complete.
@@ -73,24 +96,24 @@ impl Queue {
         signal: Option<SemaphoreValue>,
         passenger: Option<Box<Batch>>,
     ) -> Result<(), Refused> {
-        let (wait_semaphores, wait_values): (Vec<_>, Vec<_>) = waits.iter().copied().unzip();
-        let stages = vec![vk::PipelineStageFlags::ALL_COMMANDS; waits.len()];
         let mut state = lock(&self.state);
         if let Some(cause) = gpu.lost() {
             return Err(Refused { cause: cause.clone(), passenger });
         }
         let ticket = state.last + 1;
         // The ticket last: drivers signal in this order, and who has seen the ticket may destroy the other semaphore.
-        let (semaphores, values): (Vec<_>, Vec<_>) =
-            signal.into_iter().chain([(self.tickets, ticket)]).unzip();
+        let first = usize::from(signal.is_none());
+        let (semaphore, value) = signal.unwrap_or_default();
+        let (semaphores, values) = ([semaphore, self.tickets], [value, ticket]);
+        state.waits.fill(waits);
         let mut timelines = vk::TimelineSemaphoreSubmitInfo::default()
-            .wait_semaphore_values(&wait_values)
-            .signal_semaphore_values(&values);
+            .wait_semaphore_values(&state.waits.values)
+            .signal_semaphore_values(&values[first..]);
         let info = vk::SubmitInfo::default()
-            .wait_semaphores(&wait_semaphores)
-            .wait_dst_stage_mask(&stages)
+            .wait_semaphores(&state.waits.semaphores)
+            .wait_dst_stage_mask(&state.waits.stages)
             .command_buffers(commands)
-            .signal_semaphores(&semaphores)
+            .signal_semaphores(&semaphores[first..])
             .push_next(&mut timelines);
         // SAFETY: the caller's promise; the lock makes this the only use of the queue.
         if let Err(error) = unsafe { gpu.raw.queue_submit(self.raw, &[info], vk::Fence::null()) } {
@@ -103,6 +126,22 @@ impl Queue {
             self.changed.notify_one();
         }
         Ok(())
+    }
+
+    /// Makes room for `batches` more submissions at a time, with at most `waits` waits each.
+    pub(crate) fn reserve(&self, batches: usize, waits: usize) {
+        let mut state = lock(&self.state);
+        state.reserved += batches;
+        let missing = state.reserved.saturating_sub(state.flying.len());
+        state.flying.reserve(missing);
+        state.waits.semaphores.reserve(waits);
+        state.waits.values.reserve(waits);
+        state.waits.stages.reserve(waits);
+    }
+
+    /// No longer keeps room for `batches` submissions.
+    pub(crate) fn give_up(&self, batches: usize) {
+        lock(&self.state).reserved -= batches;
     }
 
     /// Lets the reaper end once everything has landed.

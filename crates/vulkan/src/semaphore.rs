@@ -25,7 +25,8 @@ pub(crate) struct Semaphore {
 impl Semaphore {
     pub(crate) fn new(gpu: &Arc<Gpu>, queue: usize) -> Result<Arc<Self>, DeviceError> {
         let raw = gpu.create_semaphore()?;
-        let (submitted, callers) = (AtomicU64::new(0), Mutex::default());
+        // Room for the lanes of a device: who is noted here must not have to allocate.
+        let (submitted, callers) = (AtomicU64::new(0), Mutex::new(Vec::with_capacity(16)));
         Ok(Arc::new(Self { raw, callers, queue, submitted, gpu: gpu.clone() }))
     }
 

@@ -23,22 +23,61 @@ const CHUNK_BYTES: u64 = 4 << 20;
 /// One step of a batch.
 pub(crate) enum Step {
     /// Command buffers, submitted together, each with the number that its commands count from.
-    Device(Vec<(u32, Arc<Recorded>)>),
+    Device(Arc<Vec<(u32, Arc<Recorded>)>>),
     /// Copies and fills by the host, and the number that they count from.
     Host(u32, Arc<Vec<HostJob>>),
     /// A function of the user's, and its number.
     Call(u32, HostFunction),
 }
 
+/// The steps of a batch that are still to come.
+pub(crate) enum Steps {
+    /// Made for this batch.
+    Own(VecDeque<Step>),
+    /// Those of a recording, from this one on: nothing is made for the batch.
+    Kept(Arc<Prepared>, usize),
+}
+
+impl Steps {
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Steps::Own(steps) => steps.is_empty(),
+            Steps::Kept(kept, next) => *next == kept.0.len(),
+        }
+    }
+
+    /// Returns `true` if the next step is the host's.
+    pub(crate) fn begin_on_host(&self) -> bool {
+        match self {
+            Steps::Own(steps) => matches!(steps.front(), Some(Step::Host(..) | Step::Call(..))),
+            Steps::Kept(kept, next) => matches!(kept.0.get(*next), Some(Repeatable::Host(_))),
+        }
+    }
+
+    pub(crate) fn pop_front(&mut self) -> Option<Step> {
+        match self {
+            Steps::Own(steps) => steps.pop_front(),
+            Steps::Kept(kept, next) => {
+                let step = match kept.0.get(*next)? {
+                    Repeatable::Device(recorded) => Step::Device(recorded.clone()),
+                    Repeatable::Host(jobs) => Step::Host(0, jobs.clone()),
+                };
+                *next += 1;
+                Some(step)
+            }
+        }
+    }
+}
+
 /// What a recording becomes on one lane.
-struct Prepared(Vec<Repeatable>);
+pub(crate) struct Prepared(Vec<Repeatable>);
 
 /// The same, where the device notes when its commands run.
 struct PreparedTimed(Vec<Repeatable>);
 
 #[derive(Clone)]
 enum Repeatable {
-    Device(Arc<Recorded>),
+    Device(Arc<Vec<(u32, Arc<Recorded>)>>),
     Host(Arc<Vec<HostJob>>),
 }
 
@@ -91,7 +130,16 @@ pub(crate) fn prepare(
     lane: u64,
     commands: Commands,
     timed: bool,
-) -> Result<VecDeque<Step>, DeviceError> {
+) -> Result<Steps, DeviceError> {
+    let make = |commands: &[Command]| {
+        let mut builder = Builder::new(kit, pool, Times::Often, timed);
+        commands.iter().try_for_each(|command| builder.add(command))?;
+        builder.flush()?;
+        Ok::<_, DeviceError>(builder.done)
+    };
+    if let Some(recording) = commands.as_recording().filter(|_| !timed) {
+        return Ok(Steps::Kept(recording.keep(lane, |of| make(of).map(Prepared))?, 0));
+    }
     let mut builder = Builder::new(kit, pool, Times::Once, timed);
     let mut steps = VecDeque::new();
     for command in commands {
@@ -105,12 +153,6 @@ pub(crate) fn prepare(
             Command::Recording(recording) => {
                 builder.flush()?;
                 take(&mut steps, 0, builder.done.drain(..));
-                let make = |commands: &[Command]| {
-                    let mut builder = Builder::new(kit, pool, Times::Often, timed);
-                    commands.iter().try_for_each(|command| builder.add(command))?;
-                    builder.flush()?;
-                    Ok::<_, DeviceError>(builder.done)
-                };
                 // Two types under one key: whichever is asked for is what is found.
                 if timed {
                     let kept =
@@ -127,18 +169,22 @@ pub(crate) fn prepare(
     }
     builder.flush()?;
     take(&mut steps, 0, builder.done.drain(..));
-    Ok(steps)
+    Ok(Steps::Own(steps))
 }
 
 /// Appends steps whose commands count from `base`; what the device does in succession is submitted together.
 fn take(steps: &mut VecDeque<Step>, base: u32, more: impl Iterator<Item = Repeatable>) {
     for step in more {
+        let based = |recorded: &Arc<Vec<(u32, Arc<Recorded>)>>| {
+            let based = recorded.iter().map(|(number, recorded)| (base + number, recorded.clone()));
+            based.collect::<Vec<_>>()
+        };
         match (step, steps.back_mut()) {
             (Repeatable::Device(recorded), Some(Step::Device(before))) => {
-                before.push((base, recorded));
+                Arc::make_mut(before).extend(based(&recorded));
             }
             (Repeatable::Device(recorded), _) => {
-                steps.push_back(Step::Device(vec![(base, recorded)]));
+                steps.push_back(Step::Device(Arc::new(based(&recorded))));
             }
             (Repeatable::Host(jobs), _) => steps.push_back(Step::Host(base, jobs)),
         }
@@ -265,7 +311,7 @@ impl<'a> Builder<'a> {
         }
         let encoder = std::mem::replace(&mut self.encoder, Encoder::new(self.kit, self.timed));
         let recorded = self.pool.record(encoder.finish()?, self.times)?;
-        self.done.push(Repeatable::Device(Arc::new(recorded)));
+        self.done.push(Repeatable::Device(Arc::new(vec![(0, Arc::new(recorded))])));
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use syncline_deps::Access;
 
 use super::Command;
-use crate::{BufferView, DeviceError};
+use crate::{Buffer, BufferView, DeviceError};
 
 /// Commands that are written down once and submitted often, with the same arguments each time.
 ///
@@ -41,6 +41,8 @@ pub struct Recording {
     tasks: Vec<Arc<str>>,
     /// What the commands touch, each view once.
     accesses: Vec<(BufferView, Access)>,
+    /// What they touch, each buffer once, and whether they write it.
+    buffers: Vec<(Buffer, bool)>,
     /// The lanes against which the commands were checked.
     checked: Mutex<Vec<u64>>,
     kept: Mutex<Vec<(u64, Arc<dyn Any + Send + Sync>)>>,
@@ -61,8 +63,9 @@ impl Recording {
             return Err(DeviceError::NotRecordable { what });
         }
         let accesses = merged(&commands);
-        let tasks = Vec::new();
-        Ok(Self { commands, tasks, accesses, checked: Mutex::default(), kept: Mutex::default() })
+        let (buffers, tasks) = (buffers(&accesses), Vec::new());
+        let (checked, kept) = (Mutex::default(), Mutex::default());
+        Ok(Self { commands, tasks, accesses, buffers, checked, kept })
     }
 
     /// The same; command number `n` is task `tasks[n]` in errors and traces.
@@ -81,6 +84,11 @@ impl Recording {
     /// The commands in order: copies, fills and dispatches.
     pub fn commands(&self) -> &[Command] {
         &self.commands
+    }
+
+    /// The buffers that the commands touch, each once, and whether they write it.
+    pub fn buffers(&self) -> &[(Buffer, bool)] {
+        &self.buffers
     }
 
     /// What the backend keeps here under `key`, made by `make` if there is nothing yet.
@@ -159,4 +167,19 @@ fn merged(commands: &[Command]) -> Vec<(BufferView, Access)> {
         });
     }
     accesses
+}
+
+/// The buffers of `accesses`, each once, and whether any byte of it is written.
+fn buffers(accesses: &[(BufferView, Access)]) -> Vec<(Buffer, bool)> {
+    let mut buffers: Vec<(Buffer, bool)> = Vec::new();
+    let mut places = HashMap::new();
+    for (view, access) in accesses {
+        let buffer = view.buffer();
+        let place = *places.entry(buffer.id()).or_insert(buffers.len());
+        if place == buffers.len() {
+            buffers.push((buffer.clone(), false));
+        }
+        buffers[place].1 |= access.writes() && !view.view().is_empty();
+    }
+    buffers
 }

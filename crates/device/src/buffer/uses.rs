@@ -180,6 +180,13 @@ impl Obstacle for HostWait {
 }
 
 impl Uses {
+    /// Makes room for `count` leases at a time.
+    pub(super) fn reserve(&self, count: usize) {
+        let mut counts = self.lock();
+        let missing = count.saturating_sub(counts.lanes.len());
+        counts.lanes.reserve(missing);
+    }
+
     /// Waits for work that conflicts with `host`, then keeps new such work off until [`Uses::leave`].
     pub(super) fn enter(
         &self,

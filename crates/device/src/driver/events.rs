@@ -29,8 +29,15 @@ pub(super) enum Found<E> {
 
 impl<E: Clone + Send + Sync + 'static> Events<E> {
     pub(super) fn new(context: u64) -> Arc<Self> {
-        let table = Table { handed: VecDeque::new(), hopeful: Vec::new() };
+        let table = Table { handed: VecDeque::new(), hopeful: Vec::with_capacity(8) };
         Arc::new(Self { context, table: Mutex::new(table) })
+    }
+
+    /// Makes room for `batches` batches that the driver has.
+    pub(super) fn reserve(&self, batches: usize) {
+        let mut table = self.lock();
+        let missing = batches.saturating_sub(table.handed.len());
+        table.handed.reserve(missing);
     }
 
     /// The events behind `point`, if it belongs to a lane of `context`.
@@ -55,28 +62,30 @@ impl<E: Clone + Send + Sync + 'static> Events<E> {
         }
     }
 
-    /// The driver has the batch of `value`. Returns who waited for that.
-    #[must_use]
-    pub(super) fn hand(&self, value: u64, event: E) -> Vec<Arc<dyn Woken>> {
+    /// The driver has the batch of `value`. Calls `wake` with each lane that waited for that, under a lock.
+    pub(super) fn hand(&self, value: u64, event: E, wake: impl Fn(Arc<dyn Woken>)) {
         let mut table = self.lock();
         table.handed.push_back((value, event));
-        if table.hopeful.is_empty() {
-            return Vec::new();
-        }
-        let (due, rest) = table.hopeful.drain(..).partition(|(of, _)| *of <= value);
-        table.hopeful = rest;
-        let due: Vec<_> = due;
-        due.into_iter().map(|(_, lane)| lane).collect()
+        table.hopeful.retain(|(of, lane)| {
+            let is_due = *of <= value;
+            if is_due {
+                wake(lane.clone());
+            }
+            !is_due
+        });
     }
 
     /// Everything up to `value` has completed.
     pub(super) fn complete(&self, value: u64) {
         let mut table = self.lock();
-        let done = table.handed.iter().take_while(|(of, _)| *of <= value).count();
-        let done: Vec<_> = table.handed.drain(..done).collect();
         table.hopeful.retain(|(of, _)| *of > value);
-        drop(table);
-        drop(done);
+        while table.handed.front().is_some_and(|(of, _)| *of <= value) {
+            let done = table.handed.pop_front();
+            // Outside of the lock: releasing an event is a call of the driver.
+            drop(table);
+            drop(done);
+            table = self.lock();
+        }
     }
 
     /// The lane has failed: nothing more will come. Who hoped learns of it from the timeline.

@@ -33,8 +33,13 @@ impl<D: Driver> DriverLane<D> {
         Closer(Arc::downgrade(&self.queue))
     }
 
-    fn steps(&self, commands: Commands) -> Result<VecDeque<Step<D>>, DeviceError> {
-        let (mut steps, mut list, mut number) = (VecDeque::new(), OpList::default(), 0);
+    /// Appends the steps of `commands` to `steps`, which is empty.
+    fn steps(
+        &self,
+        commands: Commands,
+        mut steps: VecDeque<Step<D>>,
+    ) -> Result<VecDeque<Step<D>>, DeviceError> {
+        let (mut list, mut number) = (OpList::default(), 0);
         for command in commands {
             let first = number;
             let (step, count) = match command {
@@ -116,9 +121,11 @@ unsafe impl<D: Driver> Lane for DriverLane<D> {
 
     unsafe fn enqueue(&self, work: Work) -> Result<Point, DeviceError> {
         self.queue.check_open(work.task.as_ref())?;
-        let Work { waits, commands, signals, task, leases } = work;
-        let steps = self.steps(commands)?;
-        let waits = waits.into_iter().map(Wait::from).collect();
+        let Work { waits: mut points, commands, signals, task, leases } = work;
+        let (mut waits, steps) = self.queue.take_room();
+        let steps = self.steps(commands, steps)?;
+        waits.extend(points.drain(..).map(Wait::from));
+        self.queue.info.spares.give_points(points);
         self.queue.push(Pending { value: 0, waits, steps, signals, task, leases })
     }
 
@@ -128,6 +135,10 @@ unsafe impl<D: Driver> Lane for DriverLane<D> {
 
     fn close(&self) {
         self.queue.close();
+    }
+
+    fn reserve(&self, batches: usize, waits: usize, buffers: usize) {
+        self.queue.reserve(batches, waits, buffers);
     }
 
     fn note_times(&self, on: bool) -> bool {

@@ -20,13 +20,43 @@ pub(super) struct LaneQueue<D: Driver> {
     pub(super) info: LaneInfo,
     me: Weak<LaneQueue<D>>,
     state: Mutex<State<D>>,
-    /// What the driver has said since somebody looked. Its callbacks touch this and the bridge's inbox, nothing else:
+    /// What the driver has said since somebody looked. Its callbacks touch this, `endings` and the bridge's inbox, nothing else:
     /// they may come on any thread, also from within a call of ours that holds `state`.
     ended: Mutex<Vec<(u64, Result<(), Arc<str>>)>>,
     /// Runs host functions; started at the first.
     caller: Mutex<Option<Sender<HostFunction>>>,
+    /// Memory for batches to come.
+    rooms: Mutex<Rooms<D>>,
+    /// Memory for endings to come.
+    endings: Mutex<Vec<Box<Option<Ending<D>>>>>,
     /// Goes last: drivers may not survive that a queue is released after its context (PoCL 3.1 does not).
     pub(super) driver: Arc<D>,
+}
+
+/// What batches that have ended leave to those to come, empty. Never more than there is room for.
+struct Rooms<D: Driver> {
+    waits: Vec<Vec<Wait>>,
+    steps: Vec<VecDeque<Step<D>>>,
+}
+
+impl<D: Driver> Default for Rooms<D> {
+    fn default() -> Self {
+        Self { waits: Vec::new(), steps: Vec::new() }
+    }
+}
+
+/// Keeps `emptied`, if there is room for it.
+fn keep<T>(all: &mut Vec<T>, emptied: T) {
+    if all.len() < all.capacity() {
+        all.push(emptied);
+    }
+}
+
+/// Makes sure that `all` has `count`, and room for them.
+fn stock<T>(all: &mut Vec<T>, count: usize, make: impl FnMut() -> T) {
+    let missing = count.saturating_sub(all.len());
+    all.reserve_exact(missing);
+    all.extend(std::iter::repeat_with(make).take(missing));
 }
 
 struct State<D: Driver> {
@@ -37,6 +67,9 @@ struct State<D: Driver> {
     ticket_last: u64,
     pending: VecDeque<Pending<D>>,
     flight: VecDeque<Flight<D>>,
+    /// Kept empty, for the memory that they have.
+    heard: Vec<(u64, Result<(), Arc<str>>)>,
+    after: Vec<D::Event>,
     /// Batches that failed while the driver still had others.
     dead: Vec<Pending<D>>,
     /// A host function of the first pending batch is running.
@@ -122,7 +155,7 @@ struct Flight<D: Driver> {
     /// Points for whose events the driver waited: they are reached before this is.
     after: Vec<Wait>,
     /// Stays alive until the driver is done.
-    steps: Vec<Step<D>>,
+    steps: VecDeque<Step<D>>,
     task: Option<Arc<str>>,
     /// What tells when its commands ran, where that is noted.
     times: Option<D::Times>,
@@ -135,9 +168,9 @@ struct Ends {
 }
 
 /// What a look at the waits of a batch found.
-enum Readiness<D: Driver> {
-    /// It can go to the driver, after these events of these points.
-    Ready(Vec<D::Event>, Vec<Point>),
+enum Readiness {
+    /// It can go to the driver, after the events of the points that it still waits for.
+    Ready,
     Blocked,
     Failed(DeviceError),
 }
@@ -155,6 +188,8 @@ impl<D: Driver> LaneQueue<D> {
             ticket_last: 0,
             pending: VecDeque::new(),
             flight: VecDeque::new(),
+            heard: Vec::new(),
+            after: Vec::new(),
             dead: Vec::new(),
             calling: false,
             doomed: None,
@@ -170,7 +205,42 @@ impl<D: Driver> LaneQueue<D> {
             state: Mutex::new(state),
             ended: Mutex::default(),
             caller: Mutex::default(),
+            rooms: Mutex::default(),
+            endings: Mutex::default(),
         }))
+    }
+
+    /// Makes room for `batches` batches at a time, and for one that whoever learns of its end has not seen go.
+    pub(super) fn reserve(&self, batches: usize, waits: usize, buffers: usize) {
+        let batches = batches + 1;
+        self.info.spares.reserve(batches, waits, buffers);
+        let mut rooms = lock(&self.rooms);
+        stock(&mut rooms.waits, batches, Vec::new);
+        rooms.waits.iter_mut().for_each(|one| one.reserve(waits));
+        stock(&mut rooms.steps, batches, || VecDeque::with_capacity(1));
+        drop(rooms);
+        stock(&mut lock(&self.endings), batches, || Box::new(None));
+        lock(&self.ended).reserve(batches);
+        let mut state = self.lock();
+        let (pending, flight) = (state.pending.len(), state.flight.len());
+        state.pending.reserve(batches.saturating_sub(pending));
+        state.flight.reserve(batches.saturating_sub(flight));
+        state.heard.reserve(batches);
+        state.after.reserve(waits);
+        state.events.reserve(batches);
+    }
+
+    /// Empty lists for the waits and the steps of a batch.
+    pub(super) fn take_room(&self) -> (Vec<Wait>, VecDeque<Step<D>>) {
+        let mut rooms = lock(&self.rooms);
+        (rooms.waits.pop().unwrap_or_default(), rooms.steps.pop().unwrap_or_default())
+    }
+
+    /// Takes back what a batch had, empty.
+    fn give_room(&self, waits: Vec<Wait>, steps: VecDeque<Step<D>>) {
+        let mut rooms = lock(&self.rooms);
+        keep(&mut rooms.waits, waits);
+        keep(&mut rooms.steps, steps);
     }
 
     /// An error unless the lane takes work.
@@ -287,8 +357,9 @@ impl<D: Driver> LaneQueue<D> {
 
     /// Takes over what the driver's callbacks have said.
     fn note_ended(&self, state: &mut State<D>) {
-        let ended = mem::take(&mut *self.ended.lock().unwrap_or_else(PoisonError::into_inner));
-        for (ticket, result) in ended {
+        let mut heard = mem::take(&mut state.heard);
+        mem::swap(&mut heard, &mut lock(&self.ended));
+        for (ticket, result) in heard.drain(..) {
             let Some(flight) = state.flight.iter_mut().find(|flight| flight.ticket == ticket)
             else {
                 continue;
@@ -298,6 +369,7 @@ impl<D: Driver> LaneQueue<D> {
                 result.map_err(|message| self.failed(&format!("a command ended with {message}"))),
             );
         }
+        state.heard = heard;
     }
 
     /// Completes what has ended, in order.
@@ -307,8 +379,10 @@ impl<D: Driver> LaneQueue<D> {
                 return;
             }
             let Some(mut flight) = state.flight.pop_front() else { return };
-            dropped.append(&mut flight.steps);
             let result = self.outcome(&mut flight);
+            set_aside(&mut flight.steps, dropped);
+            flight.after.clear();
+            self.give_room(mem::take(&mut flight.after), mem::take(&mut flight.steps));
             if let Some((out, times)) = state.times.as_mut().zip(flight.times) {
                 self.driver.read_times(times, flight.value, out);
             }
@@ -326,6 +400,7 @@ impl<D: Driver> LaneQueue<D> {
             };
             let result = result.and_then(|()| {
                 ends.leases.clear();
+                self.info.spares.give_leases(mem::take(&mut ends.leases));
                 ends.signals.iter().try_for_each(|point| point.timeline().signal(point.value()))
             });
             match result {
@@ -396,20 +471,33 @@ impl<D: Driver> LaneQueue<D> {
                 break;
             }
             let idle = state.flight.is_empty();
-            let Some(batch) = state.pending.front_mut() else { break };
+            let Some(batch) = state.pending.front() else { break };
             let is_call = matches!(batch.steps.front(), Some(Step::Call(_)));
-            match self.look(batch, is_call) {
-                Readiness::Blocked => break,
+            let mut events = mem::take(&mut state.after);
+            let Some(batch) = state.pending.front_mut() else { break };
+            let readiness = self.look(batch, is_call, &mut events);
+            let is_blocked = match readiness {
+                Readiness::Blocked => true,
+                Readiness::Ready => is_call && !idle,
+                Readiness::Failed(_) => false,
+            };
+            match readiness {
+                Readiness::Blocked => {}
                 Readiness::Failed(cause) => {
-                    let from = batch.value;
+                    let from = state.pending.front().map_or(0, |batch| batch.value);
                     state.doom(from, cause);
                 }
-                Readiness::Ready(..) if is_call && !idle => break,
-                Readiness::Ready(..) if is_call => self.call(state),
-                Readiness::Ready(events, points) => {
-                    self.hand_over(state, &events, points);
+                Readiness::Ready if is_call && !idle => {}
+                Readiness::Ready if is_call => self.call(state),
+                Readiness::Ready => {
+                    self.hand_over(state, &events);
                     handed = true;
                 }
+            }
+            events.clear();
+            state.after = events;
+            if is_blocked {
+                break;
             }
         }
         if handed {
@@ -419,10 +507,10 @@ impl<D: Driver> LaneQueue<D> {
         handed
     }
 
-    /// Looks at the waits of the first pending batch, and tells the bridge of those that need it.
-    fn look(&self, batch: &mut Pending<D>, on_host: bool) -> Readiness<D> {
-        let (mut events, mut points, mut blocked) = (Vec::new(), Vec::new(), false);
-        let mut failed = None;
+    /// Looks at the waits of the first pending batch, and tells the bridge of those that need it. Waits that are reached
+    /// are dropped; `events` are those of the others.
+    fn look(&self, batch: &mut Pending<D>, on_host: bool, events: &mut Vec<D::Event>) -> Readiness {
+        let (mut failed, mut blocked) = (None, false);
         batch.waits.retain_mut(|wait| {
             match wait.point.status() {
                 PointStatus::Reached => return false,
@@ -430,10 +518,7 @@ impl<D: Driver> LaneQueue<D> {
                 PointStatus::Pending => {
                     let native = Events::<D::Event>::behind(&wait.point, self.driver.context());
                     match native.filter(|_| !on_host).map(|of| self.find(of, wait)) {
-                        Some(Found::Event(event)) => {
-                            events.push(event);
-                            points.push(wait.point.clone());
-                        }
+                        Some(Found::Event(event)) => events.push(event),
                         Some(Found::NotYet) | None => {
                             blocked = true;
                             self.watch(wait);
@@ -446,7 +531,7 @@ impl<D: Driver> LaneQueue<D> {
         match failed {
             Some(cause) => Readiness::Failed(cause.inherited(&self.info.name, batch.task.as_ref())),
             None if blocked => Readiness::Blocked,
-            None => Readiness::Ready(events, points),
+            None => Readiness::Ready,
         }
     }
 
@@ -494,11 +579,14 @@ impl<D: Driver> LaneQueue<D> {
     }
 
     /// Gives the driver the first pending batch, up to its next host function.
-    fn hand_over(&self, state: &mut State<D>, events: &[D::Event], points: Vec<Point>) {
+    fn hand_over(&self, state: &mut State<D>, events: &[D::Event]) {
         let Some(batch) = state.pending.front_mut() else { return };
-        batch.waits.clear();
+        let after = mem::take(&mut batch.waits);
         let until = batch.steps.iter().position(|step| matches!(step, Step::Call(_)));
-        let steps: Vec<Step<D>> = batch.steps.drain(..until.unwrap_or(batch.steps.len())).collect();
+        let steps = match until {
+            Some(until) => batch.steps.drain(..until).collect(),
+            None => mem::take(&mut batch.steps),
+        };
         let (value, task) = (batch.value, batch.task.clone());
         let batch = match until {
             Some(_) => None,
@@ -508,7 +596,6 @@ impl<D: Driver> LaneQueue<D> {
                 .map(|batch| Ends { signals: batch.signals, leases: batch.leases }),
         };
         state.ticket_last += 1;
-        let after = points.into_iter().map(Wait::from).collect();
         let ticket = state.ticket_last;
         let mut flight = Flight {
             ticket,
@@ -544,8 +631,7 @@ impl<D: Driver> LaneQueue<D> {
         // Only what is sure to complete can be waited for without us.
         let is_sure = |ends: &Ends| ends.signals.is_empty() && refused.is_none() && !has_ended;
         if let Some(event) = event.filter(|_| flight.batch.as_ref().is_some_and(is_sure)) {
-            let hopeful = state.events.hand(flight.value, event);
-            hopeful.into_iter().for_each(|lane| self.driver.bridge().wake(lane));
+            state.events.hand(flight.value, event, |lane| self.driver.bridge().wake(lane));
         }
         if let Some(message) = refused {
             flight.refused = Some(self.failed(&format!("the driver refuses a command: {message}")));
@@ -617,6 +703,18 @@ impl<D: Driver> Woken for LaneQueue<D> {
     }
 }
 
+/// Empties `steps`. Those that must not be dropped under a lock go to `dropped`: functions of the host, and commands
+/// that nobody else keeps.
+fn set_aside<D: Driver>(steps: &mut VecDeque<Step<D>>, dropped: &mut Vec<Step<D>>) {
+    let is_kept =
+        |step: &Step<D>| matches!(step, Step::Ops { list, .. } if Arc::strong_count(list) > 1);
+    dropped.extend(steps.drain(..).filter(|step| !is_kept(step)));
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Steps on their way out.
 struct Dropped<D: Driver>(Mutex<Vec<Step<D>>>);
 
@@ -648,7 +746,9 @@ impl<D: Driver> Ending<D> {
 
     /// As an address for a driver's callback, which passes it to [`Ending::from_raw`].
     pub fn into_raw(self) -> *mut c_void {
-        Box::into_raw(Box::new(self)).cast()
+        let mut room = lock(&self.lane.endings).pop().unwrap_or_default();
+        *room = Some(self);
+        Box::into_raw(room).cast()
     }
 
     /// What [`Ending::into_raw`] made an address of.
@@ -657,7 +757,10 @@ impl<D: Driver> Ending<D> {
     /// The address comes from there, for the same driver, and is passed here once.
     pub unsafe fn from_raw(data: *mut c_void) -> Self {
         // SAFETY: the caller's promise.
-        *unsafe { Box::from_raw(data.cast::<Self>()) }
+        let mut room = unsafe { Box::from_raw(data.cast::<Option<Self>>()) };
+        let ending = room.take().expect("passed once");
+        keep(&mut lock(&ending.lane.endings), room);
+        ending
     }
 }
 

@@ -107,7 +107,7 @@ fn look(points: &[Point], status: impl Fn(&Point) -> PointStatus) -> Statuses {
 /// A watcher on the lists of its timelines, once on each, taken off again on every way out.
 struct Registered<'a> {
     watcher: Arc<Watcher>,
-    timelines: Vec<&'a Timeline>,
+    timelines: Vec<(&'a Timeline, u64)>,
 }
 
 impl<'a> Registered<'a> {
@@ -116,17 +116,16 @@ impl<'a> Registered<'a> {
         let mut timelines: Vec<&Timeline> = points.iter().map(Point::timeline).collect();
         timelines.sort_by_key(|timeline| timeline.id());
         timelines.dedup_by_key(|timeline| timeline.id());
-        for timeline in &timelines {
-            timeline.add(watcher.clone());
-        }
+        let add = |timeline: &'a Timeline| (timeline, timeline.add(watcher.clone()));
+        let timelines = timelines.into_iter().map(add).collect();
         Self { watcher, timelines }
     }
 }
 
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
-        for timeline in &self.timelines {
-            timeline.forget(&*self.watcher);
+        for (timeline, id) in &self.timelines {
+            timeline.forget(*id);
         }
     }
 }

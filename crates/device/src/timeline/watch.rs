@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Timeline;
 use crate::sync::{MutexGuard, lock};
-use crate::{Point, PointStatus};
+use crate::{Point, PointStatus, drop_guarded};
 
 /// Code to call when a timeline changes or a token is cancelled.
 pub trait Wake: Send + Sync {
@@ -19,16 +20,7 @@ pub trait Wake: Send + Sync {
 /// A point that is watched until this is dropped: see [`Point::watch`].
 pub struct Watch {
     point: Point,
-    entry: Arc<Entry>,
-}
-
-/// One for each watch, so that dropping a watch takes just that one off the list.
-struct Entry(Arc<dyn Wake>);
-
-impl Wake for Entry {
-    fn wake(&self) {
-        self.0.wake();
-    }
+    id: u64,
 }
 
 impl Point {
@@ -58,9 +50,8 @@ impl Point {
     /// # Ok::<(), syncline_device::DeviceError>(())
     /// ```
     pub fn watch(&self, waker: Arc<dyn Wake>) -> Watch {
-        let entry = Arc::new(Entry(waker));
-        self.timeline().add(entry.clone());
-        Watch { point: self.clone(), entry }
+        let id = self.timeline().add(waker);
+        Watch { point: self.clone(), id }
     }
 
     /// Where the point stands; if it is pending, the next change of its timeline wakes all who watch it.
@@ -84,7 +75,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.point.timeline().forget(&*self.entry);
+        self.point.timeline().forget(self.id);
     }
 }
 
@@ -94,23 +85,58 @@ impl fmt::Debug for Watch {
     }
 }
 
-/// The wakers of a timeline. Calling them holds a reference, so that they are called under no lock.
-pub(super) type Watchers = Arc<Vec<Arc<dyn Wake>>>;
+/// A waker on the list of a timeline.
+pub(super) struct Registration {
+    /// Taken off by this, so that a waker that was registered twice stays once.
+    id: u64,
+    pub(super) waker: Arc<dyn Wake>,
+}
+
+/// The wakers to call, each once, taken off the list so that they are called under no lock. Up to eight different ones
+/// need no memory.
+#[derive(Default)]
+pub(super) struct Wakers {
+    few: [Option<Arc<dyn Wake>>; 8],
+    many: Vec<Arc<dyn Wake>>,
+}
+
+impl Wakers {
+    pub(super) fn add(&mut self, waker: &Arc<dyn Wake>) {
+        if self.iter().any(|other| Arc::ptr_eq(other, waker)) {
+            return;
+        }
+        match self.few.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(waker.clone()),
+            None => self.many.push(waker.clone()),
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<dyn Wake>> {
+        self.few.iter().flatten().chain(&self.many)
+    }
+}
 
 impl Timeline {
-    pub(super) fn watchers(&self) -> MutexGuard<'_, Watchers> {
+    pub(super) fn watchers(&self) -> MutexGuard<'_, Vec<Registration>> {
         lock(&self.0.watchers)
     }
 
-    /// Puts `watcher` on the list.
-    pub(super) fn add(&self, watcher: Arc<dyn Wake>) {
-        Arc::make_mut(&mut *self.watchers()).push(watcher);
+    /// Puts `waker` on the list. Returns the identity by which it is taken off.
+    pub(super) fn add(&self, waker: Arc<dyn Wake>) -> u64 {
+        // Not from `sync`: identity takes no part in the protocol that is model-checked.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        self.watchers().push(Registration { id, waker });
+        id
     }
 
-    /// Takes `watcher` off the list. The caller has a reference to it: nothing is dropped under the lock.
-    pub(super) fn forget<W: Wake>(&self, watcher: &W) {
-        let gone: *const W = watcher;
+    /// Takes the waker registered as `id` off the list.
+    pub(super) fn forget(&self, id: u64) {
         let mut watchers = self.watchers();
-        Arc::make_mut(&mut *watchers).retain(|other| !std::ptr::addr_eq(Arc::as_ptr(other), gone));
+        let at = watchers.iter().position(|registered| registered.id == id);
+        let gone = at.map(|at| watchers.swap_remove(at));
+        drop(watchers);
+        // Under no lock: a waker is user code.
+        drop_guarded(gone);
     }
 }

@@ -31,6 +31,8 @@ pub struct DeviceLanes {
     lanes: Vec<DeviceLane>,
     /// Lane and segment, in an order in which the whole plan could run one op at a time.
     order: Vec<(usize, usize)>,
+    /// The devices' lanes by ascending identity, each once: what a submission guards.
+    guarded: Vec<Arc<dyn Lane>>,
     /// By memory of the plan; `None` where nothing is bound yet.
     places: Vec<Option<Place>>,
 }
@@ -128,7 +130,8 @@ impl DeviceLanes {
                 }
             })
             .collect();
-        Ok(Some(Self { plan: Arc::clone(plan), lanes, order, places }))
+        let guarded = guarded(&lanes);
+        Ok(Some(Self { plan: Arc::clone(plan), lanes, order, guarded, places }))
     }
 
     /// The lanes.
@@ -186,8 +189,10 @@ impl DeviceLanes {
 
     /// Makes the recordings that are missing. Everything is bound.
     pub fn record(&mut self) -> Result<(), DeviceError> {
+        let segments = self.lanes.iter().map(|lane| lane.segments.len()).sum();
         for lane in &mut self.lanes {
             let first = self.plan.lanes()[lane.number].first.0;
+            let is_complete = lane.segments.iter().all(|one| one.recording.is_some());
             for segment in lane.segments.iter_mut().filter(|one| one.recording.is_none()) {
                 let mut recorder = Recorder {
                     plan: &self.plan,
@@ -204,6 +209,9 @@ impl DeviceLanes {
                 let Recorder { commands, tasks, .. } = recorder;
                 let recording = Recording::new(commands)?.with_tasks(tasks);
                 segment.recording = Some(Arc::new(recording));
+            }
+            if !is_complete {
+                reserve(lane, segments);
             }
         }
         Ok(())
@@ -232,7 +240,21 @@ impl DeviceLanes {
         number: u64,
         asks: Option<&Arc<Shared>>,
     ) -> Result<(), (OpIndex, DeviceError)> {
-        let _guard = SubmissionGuard::lock(self.lanes.iter().map(|lane| &*lane.lane));
+        let mut lanes = self.guarded.iter().map(|lane| &**lane);
+        SubmissionGuard::during(&mut lanes, || {
+            // SAFETY: the caller's promise.
+            unsafe { self.submit_guarded(bridge, number, asks) }
+        })
+    }
+
+    /// # Safety
+    /// As [`DeviceLanes::submit`].
+    unsafe fn submit_guarded(
+        &self,
+        bridge: &Bridge,
+        number: u64,
+        asks: Option<&Arc<Shared>>,
+    ) -> Result<(), (OpIndex, DeviceError)> {
         for &(lane, segment) in &self.order {
             let lane = &self.lanes[lane];
             let segment = &lane.segments[segment];
@@ -242,7 +264,7 @@ impl DeviceLanes {
                 point.expect("batches are submitted in an order in which they can run")
             };
             let recording = segment.recording.as_ref().expect("recorded when buffers were bound");
-            let mut batch = Batch::new().waits(segment.waits.iter().map(point));
+            let mut batch = Batch::for_lane(&*lane.lane).waits(segment.waits.iter().map(point));
             if let Some(shared) = asks {
                 batch = batch.command(ask(shared, number));
             }
@@ -285,11 +307,10 @@ impl DeviceLanes {
     /// The last points of the lanes that have one.
     ///
     /// # Safety
-    /// As [`Bridge::points`].
-    pub unsafe fn last_points(&self, bridge: &Bridge) -> Vec<Point> {
+    /// As [`Bridge::points`], while the result is used.
+    pub unsafe fn last_points<'a>(&'a self, bridge: &'a Bridge) -> impl Iterator<Item = &'a Point> {
         // SAFETY: the caller's promise.
-        let last = |lane: &DeviceLane| unsafe { bridge.points(lane.number) }.last().cloned();
-        self.lanes.iter().filter_map(last).collect()
+        self.lanes.iter().filter_map(|lane| unsafe { bridge.points(lane.number) }.last())
     }
 }
 
@@ -343,6 +364,26 @@ fn open(
         LaneKind::Copy => (syncline_device::LaneKind::Copy, "plan copy".to_owned()),
     };
     device.lane_for(kind, &name, number)
+}
+
+/// The lanes of the devices by ascending identity, each once.
+fn guarded(lanes: &[DeviceLane]) -> Vec<Arc<dyn Lane>> {
+    let mut all: Vec<Arc<dyn Lane>> = lanes.iter().map(|lane| Arc::clone(&lane.lane)).collect();
+    all.sort_by_key(|lane| lane.info().id());
+    all.dedup_by_key(|lane| lane.info().id());
+    all
+}
+
+/// Makes room for all segments of the lane, and on its buffers for all of the plan, so that runs allocate nothing.
+fn reserve(lane: &DeviceLane, segments_of_plan: usize) {
+    let recordings = lane.segments.iter().filter_map(|segment| segment.recording.as_ref());
+    for (buffer, _) in recordings.flat_map(|recording| recording.buffers()) {
+        buffer.reserve_leases(segments_of_plan);
+    }
+    let most = |of: fn(&DeviceSegment) -> usize| lane.segments.iter().map(of).max().unwrap_or(0);
+    let waits = most(|segment| segment.waits.len());
+    let buffers = most(|segment| segment.recording.as_ref().map_or(0, |one| one.buffers().len()));
+    lane.lane.reserve(lane.segments.len(), waits, buffers);
 }
 
 /// Every copy of the lane is between memories that it reaches.

@@ -67,8 +67,7 @@ impl<'a> DeviceRun<'a> {
     pub unsafe fn end(self) {
         let Self { shared, lanes, mode, watched } = self;
         // SAFETY: the caller's promise.
-        let last = unsafe { lanes.last_points(&shared.bridge) };
-        for point in &last {
+        for point in unsafe { lanes.last_points(&shared.bridge) } {
             // A device cannot be stopped in the middle of a batch: its memory is in use until the lane says otherwise.
             let _ = point.wait(Deadline::NEVER);
         }

@@ -1,6 +1,6 @@
 //! Batches on their way through a lane.
 
-use std::collections::VecDeque;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use syncline_device::{CommandTime, DeviceError, Lease, Point, TimelineOwner};
 use super::Core;
 use crate::gpu::lock;
 use crate::semaphore::Semaphore;
-use crate::step::Step;
+use crate::step::{Step, Steps};
 use crate::times;
 
 /// A batch on its way.
@@ -19,8 +19,10 @@ pub(crate) struct Batch {
     pub(super) semaphore: Arc<Semaphore>,
     pub(super) value: u64,
     /// Held until the end: the device may be waiting on their semaphores.
-    pub(super) waits: Vec<Wait>,
-    pub(super) steps: VecDeque<Step>,
+    pub(super) waits: Vec<Point>,
+    /// Whether the bridge was told of those that are pending.
+    pub(super) watched: bool,
+    pub(super) steps: Steps,
     /// The step under way: what it uses must not go before it ends.
     pub(super) current: Option<Step>,
     /// Whether it was handed over with `State::fenced`.
@@ -32,15 +34,17 @@ pub(crate) struct Batch {
     pub(super) leases: Vec<Lease>,
 }
 
-/// A point that a batch waits for, and whether the bridge was told of it.
-pub(super) struct Wait {
-    pub(super) point: Point,
-    pub(super) watched: bool,
-}
+/// Memory for a batch.
+pub(super) type Room = Box<MaybeUninit<Batch>>;
 
-impl From<Point> for Wait {
-    fn from(point: Point) -> Self {
-        Self { point, watched: false }
+/// Drops `batch`, and returns the memory that it was in.
+pub(super) fn vacate(batch: Box<Batch>) -> Room {
+    let place = Box::into_raw(batch);
+    // SAFETY: the address is that of a batch that was ours. It is dropped once: from here on its memory counts as
+    // uninitialised.
+    unsafe {
+        std::ptr::drop_in_place(place);
+        Box::from_raw(place.cast())
     }
 }
 
@@ -50,7 +54,7 @@ impl Batch {
         let lane = self.lane.clone();
         if let (true, Ok(()), Some(Step::Device(recorded))) = (self.timed, &result, &self.current) {
             let mut times = lock(&lane.times);
-            for (base, recorded) in recorded {
+            for (base, recorded) in recorded.iter() {
                 if let Some(stamps) = &recorded.stamps {
                     stamps.read(self.value, *base, &mut times);
                 }
@@ -75,7 +79,7 @@ impl Batch {
 
     /// Whether its first step, or the one that is next, is the host's.
     pub(super) fn begins_on_host(&self) -> bool {
-        matches!(self.steps.front(), Some(Step::Host(..) | Step::Call(..)))
+        self.steps.begin_on_host()
     }
 
     pub(crate) fn take_step(&mut self) -> Option<Step> {
