@@ -356,8 +356,9 @@ impl LoadedPlan {
     /// graph.submit(&TaskSpec::new("nothing", &[Arg::inout(x, View::bytes_at(0, 4)?)]))?;
     /// let plan = ExecutionPlan::compile(&graph, &Machine::cpu(1), &CompileOptions::default())?;
     /// let device = CpuDevice::open_default()?;
-    /// let body = |_, _| Some(TaskBody::new(|_| ()));
-    /// let mut loaded = LoadedPlan::load(Arc::new(plan), &[device.clone()], body)?;
+    /// let mut loaded = LoadedPlan::load(Arc::new(plan), &[device.clone()], |_, _| {
+    ///     Some(TaskBody::new(|_| ()))
+    /// })?;
     /// let bindings = Bindings::new().bind("x", &device.buffer(4));
     ///
     /// let token = CancelToken::new();
