@@ -8,8 +8,9 @@ use crate::file::read_regular;
 
 pub(crate) const CONFIG_FILE: &str = "config.json";
 
-/// Numbers past this are no numbers of heads, layers or columns.
+/// Numbers past these are no numbers of layers or columns, and none of heads.
 const NUMBER_MAX: u64 = 1 << 24;
+const HEADS_MAX: u64 = 1 << 16;
 
 const QUERY_HEADS: &[&str] =
     &["num_attention_heads", "n_head", "num_heads", "n_heads", "num_query_heads"];
@@ -168,7 +169,7 @@ impl HeadCounts {
         let misfit = |what: String| {
             Err(format!("{what} do not fit {query_rows} rows of queries and {key_rows} of keys"))
         };
-        if size == 0 || size * query != query_rows {
+        if query > HEADS_MAX || size == 0 || size * query != query_rows {
             return misfit(format!("{query} query heads"));
         }
         let expected = self.size.or(self.width.map(|width| width / query));

@@ -59,17 +59,17 @@ impl<'a> Proof<'a> {
 
     /// Blocks, such as the attention of a layer; those of alike layers are judged once.
     fn blocks(&self, found: &mut BTreeSet<String>) {
-        let mut blocks: BTreeMap<String, Vec<&'a TensorLayout>> = BTreeMap::new();
+        let mut blocks: BTreeMap<&str, Vec<&'a TensorLayout>> = BTreeMap::new();
         for tensor in self.layout.tensors() {
             blocks.entry(block_of(tensor.name())).or_default().push(tensor);
         }
         let mut seen = HashSet::new();
         for (block, tensors) in blocks {
-            let alike = |tensor: &&TensorLayout| {
-                (tensor.name()[block.len()..].to_owned(), Arc::as_ptr(tensor.placement()))
+            let alike = |tensor: &&'a TensorLayout| {
+                (&tensor.name()[block.len()..], Arc::as_ptr(tensor.placement()))
             };
             let key: Vec<_> = tensors.iter().map(alike).collect();
-            if seen.insert((pattern_of(&block), key)) {
+            if seen.insert((pattern_of(block), key)) {
                 self.block(&tensors, found);
             }
         }
@@ -99,7 +99,7 @@ impl<'a> Proof<'a> {
         }
         for (cause, patterns) in unfit {
             let only = patterns.first().filter(|_| patterns.len() == 1);
-            let block = || pattern_of(&block_of(split.tensor.name()));
+            let block = || pattern_of(block_of(split.tensor.name()));
             found.insert(format!("`{}`: {cause}", only.cloned().unwrap_or_else(block)));
         }
         let mut scopes: BTreeMap<&str, Vec<(&TensorLayout, &Meaning)>> = BTreeMap::new();
@@ -201,15 +201,14 @@ fn ranks(tensor: &TensorLayout) -> impl Iterator<Item = u32> {
     tensor.placement().shards().iter().map(|shard| shard.rank)
 }
 
-/// The part of a model that a tensor computes with: `model.layers.3.mlp`, or the module that it is
-/// of.
-fn block_of(name: &str) -> String {
+/// The part of a model that a tensor computes with: `model.layers.3.mlp`, or the module that it is of.
+fn block_of(name: &str) -> &str {
     match layer_name(name) {
         Some(at) if !at.rest.is_empty() => {
             let part = at.rest.split('.').next().unwrap_or_default();
-            format!("{}.{}.{part}", at.stack, at.layer)
+            &name[..name.len() - at.rest.len() + part.len()]
         }
-        _ => name.rsplit_once('.').map_or(name, |(module, _)| module).to_owned(),
+        _ => name.rsplit_once('.').map_or(name, |(module, _)| module),
     }
 }
 

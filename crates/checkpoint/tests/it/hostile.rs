@@ -216,3 +216,77 @@ fn one_file_of_two_tensors_of_a_name_is_refused() {
     let error = Checkpoint::open(&folder).unwrap_err().to_string();
     assert!(error.contains("`w` is there twice"), "{error}");
 }
+
+/// Models put together of the words of many families: refused or written, never a panic.
+#[test]
+fn models_of_any_names_and_shapes_are_written_or_refused() {
+    let folder = directory("any_names");
+    let words = [
+        "model",
+        "layers",
+        "h",
+        "0",
+        "1",
+        "007",
+        "self_attn",
+        "attn",
+        "mlp",
+        "experts",
+        "q_proj",
+        "k_proj",
+        "v_proj",
+        "o_proj",
+        "q_norm",
+        "c_attn",
+        "c_fc",
+        "c_proj",
+        "gate_up_proj",
+        "up_proj",
+        "down_proj",
+        "gate",
+        "gpt_neox",
+        "attention",
+        "query_key_value",
+        "dense",
+        "embed_tokens",
+        "wte",
+        "lm_head",
+        "ln_2",
+        "",
+        "é",
+        "..",
+    ];
+    let configs = [
+        "{}",
+        r#"{"num_attention_heads": 2}"#,
+        r#"{"num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 2}"#,
+        r#"{"n_head": 16777216, "model_type": "gpt2"}"#,
+    ];
+    let mut written = 0;
+    for_seeds("models_of_any_names_and_shapes_are_written_or_refused", 300, |rng| {
+        let mut tensors = std::collections::BTreeMap::new();
+        for _ in 0..1 + rng.below(8) {
+            let mut parts: Vec<&str> = (0..1 + rng.below(5)).map(|_| *rng.pick(&words)).collect();
+            if rng.one_in(2) {
+                parts.splice(0..0, ["model", "layers", *rng.pick(&["0", "1", "00"]), "self_attn"]);
+            }
+            parts.push(*rng.pick(&["weight", "bias", "weight", "é"]));
+            let shape: Vec<u64> = (0..rng.below(4)).map(|_| rng.below(7) as u64).collect();
+            let name = parts.join(".");
+            tensors.insert(name.clone(), tensor(rng, &name, "BF16", &shape));
+        }
+        let tensors: Vec<_> = tensors.into_values().collect();
+        write_model(&folder.join("in"), &tensors, *rng.pick(&configs));
+        let target = format!("tp={},pp={}", 1 + rng.below(4), 1 + rng.below(2));
+        let mut options = ConversionOptions::default();
+        options.allow_unproven = rng.one_in(2);
+        if try_convert(&folder.join("in"), &folder.join("out"), &target, options).is_ok() {
+            let [whole, part] =
+                ["in", "out"].map(|name| Checkpoint::open(&folder.join(name)).unwrap());
+            assert_eq!(syncline_checkpoint::verify(&whole, &part).unwrap(), []);
+            fs::remove_dir_all(folder.join("out")).unwrap();
+            written += 1;
+        }
+    });
+    assert!(written > 30, "{written}");
+}
