@@ -207,16 +207,13 @@ impl<'a> SubmissionGuard<'a> {
 
     /// Calls `submit` while no other guard names any of `lanes`, which come by ascending identity, each once. Allocates
     /// nothing.
-    pub fn during<'l, R>(
-        lanes: &mut dyn Iterator<Item = &'l dyn Lane>,
-        submit: impl FnOnce() -> R,
-    ) -> R {
+    pub fn during<R>(lanes: &mut dyn Iterator<Item = &dyn Lane>, submit: impl FnOnce() -> R) -> R {
         Self::behind(None, lanes, submit)
     }
 
-    fn behind<'l, R>(
+    fn behind<R>(
         before: Option<u64>,
-        lanes: &mut dyn Iterator<Item = &'l dyn Lane>,
+        lanes: &mut dyn Iterator<Item = &dyn Lane>,
         submit: impl FnOnce() -> R,
     ) -> R {
         let Some(lane) = lanes.next() else { return submit() };

@@ -28,6 +28,7 @@ pub(super) struct LaneQueue<D: Driver> {
     /// Memory for batches to come.
     rooms: Mutex<Rooms<D>>,
     /// Memory for endings to come.
+    #[expect(clippy::vec_box, reason = "the driver is given their addresses")]
     endings: Mutex<Vec<Box<Option<Ending<D>>>>>,
     /// Goes last: drivers may not survive that a queue is released after its context (PoCL 3.1 does not).
     pub(super) driver: Arc<D>,
