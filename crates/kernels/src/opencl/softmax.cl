@@ -9,6 +9,8 @@ float best = load_0(first);
 for (uint at = item; at < visible; at += ITEMS)
     best = larger(best, load_0(first + at * stride));
 ALL(larger, best, largest)
+// The first element, which all have read, may be stored by the first item below.
+barrier(CLK_GLOBAL_MEM_FENCE);
 float mine = 0.0f;
 for (uint at = item; at < visible; at += ITEMS)
     mine += exp(load_0(first + at * stride) - largest);

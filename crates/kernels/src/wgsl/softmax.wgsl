@@ -16,6 +16,8 @@ fn each_row(row: u32, item: u32) {
         best = larger(best, load_0(first + at * stride));
     }
     let largest = largest_of_all(item, best);
+    // The first element, which all have read, may be stored by the first item below.
+    storageBarrier();
     var sum = 0.0;
     for (var at = item; at < visible; at += ITEMS) {
         sum += exp(load_0(first + at * stride) - largest);
