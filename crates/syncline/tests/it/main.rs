@@ -6,6 +6,7 @@
 //! - `programs`: Cholesky, a layer of a network and attention, over all three
 //! - `doors`: every way to launch a kernel refuses calls that the kernel could not work with
 //! - `faults`: failures, cancels, many runs, and plans dropped half way
+//! - `threads`: which public types are `Send` and `Sync`
 //!
 //! Where `CI` is set, a missing driver is a failure; elsewhere the tests say what they leave out. Each test is over in
 //! seconds on two cores; those marked `ignore` are for `cargo xtask soak`.
@@ -17,6 +18,7 @@ mod faults;
 mod found;
 mod programs;
 mod random;
+mod threads;
 mod transfers;
 
 use std::sync::Arc;

@@ -1,0 +1,217 @@
+//! Which public types may be sent to other threads, and which may be shared: decided when this file is compiled.
+//!
+//! A guard belongs to the thread that took it, which would wait for itself; everything else goes where it likes.
+
+use std::fs;
+use std::marker::PhantomData;
+use std::path::Path;
+
+use syncline::{deps, device, kernels, plan, reshard, runtime};
+
+/// An inherent constant hides the one of the trait, where its bounds are met.
+struct Probe<T>(PhantomData<T>);
+
+trait Neither {
+    const SEND: bool = false;
+    const SYNC: bool = false;
+}
+
+impl<T> Neither for Probe<T> {}
+
+struct SendProbe<T>(PhantomData<T>);
+impl<T> Neither for SendProbe<T> {}
+impl<T: Send> SendProbe<T> {
+    const SEND: bool = true;
+}
+
+impl<T: Sync> Probe<T> {
+    const SYNC: bool = true;
+}
+
+macro_rules! threads {
+    ($send:literal $sync:literal: $($name:ty),* $(,)?) => {
+        $(const _: () = {
+            assert!(SendProbe::<$name>::SEND == $send, concat!(stringify!($name), ": Send"));
+            assert!(Probe::<$name>::SYNC == $sync, concat!(stringify!($name), ": Sync"));
+        };)*
+    };
+}
+
+// Sent and shared.
+threads! { true true:
+    deps::Access, deps::Arg, deps::UnknownAccess, deps::CheckReport, deps::Dtype, deps::UnknownDtype,
+    deps::Edge, deps::EdgeFlags, deps::EdgeKinds, deps::SubmitError, deps::DepInputs<'static>, deps::ArgPair,
+    deps::DepEdge, deps::DepGraph, deps::BufferId, deps::TaskId, deps::MapStats, deps::TensorMap, deps::Naming,
+    deps::OracleError, deps::OracleLimits, deps::PackedArgs<4>, deps::OverlapStats, deps::Region,
+    deps::ReplayError, deps::Replayed, deps::ScopeKind, deps::SubmitOptions, deps::SubmitStats,
+    deps::Submitter, deps::View, deps::ViewError,
+    deps::trace::Place, deps::trace::TraceError, deps::trace::Extra, deps::trace::Lane, deps::trace::Trace,
+    deps::trace::TraceArg, deps::trace::TraceBuffer, deps::trace::TraceScope, deps::trace::TraceTask,
+    deps::capture::CaptureEnd, deps::capture::CaptureReader<'static>, deps::capture::Captured,
+    deps::capture::CaptureOptions, deps::capture::CaptureWriter<Vec<u8>>, deps::capture::TaskLabel<'static>,
+    deps::Capturing<Vec<u8>>,
+}
+threads! { true true:
+    plan::CheckError, plan::OpSite, plan::CompileError, plan::CompileOptions, plan::ByteRun, plan::CostModel,
+    plan::Forecast, plan::OpCost, plan::BufferInfo, plan::BufferKind, plan::BufferSpec<'static>,
+    plan::DeviceChoice<'static>, plan::GraphEdge, plan::GraphError, plan::TaskArg, plan::TaskGraph,
+    plan::TaskInfo, plan::TaskSpec<'static>, plan::OpDep, plan::OpDeps, plan::DeviceIndex, plan::DeviceModel,
+    plan::Link, plan::Machine, plan::MachineError, plan::Route, plan::Copy, plan::CopyIndex,
+    plan::ExecutionPlan, plan::LaneIndex, plan::LaneKind, plan::Memory, plan::MemoryIndex, plan::MemoryPlace,
+    plan::Op, plan::OpIndex, plan::OpKind, plan::PlanArg, plan::PlanLane, plan::TaskIndex, plan::Wait,
+    plan::RunWaits, plan::StoreError,
+}
+threads! { true true:
+    device::Batch, device::Command, device::Commands, device::Copy, device::Dispatch, device::Fill,
+    device::HostFunction, device::KernelArg, device::Pattern, device::Recording, device::Work, device::Bell,
+    device::Bridge, device::Buffer, device::BufferView, device::Lease, device::CancelToken,
+    device::Capabilities, device::DeviceInfo, device::DeviceError, device::Grid,
+    device::Kernel, device::KernelBuilder, device::KernelSource, device::RawArg, device::Scalar,
+    device::ScalarType, device::CommandTime, device::LaneInfo, device::LaneKind, device::MemoryUse,
+    device::Deadline, device::Point, device::PointStatus, device::DeviceRegistry, device::Backend,
+    device::DeviceSpec, device::UnknownDevice, device::Timeline, device::TimelineId, device::TimelineOwner,
+    device::Watch, device::cpu::CpuDevice, device::cpu::CpuOptions, device::registry::Refused,
+    device::registry::Found, device::copy::CopyPlan,
+}
+threads! { true true:
+    kernels::KernelError, kernels::Entry, kernels::Library, kernels::Parameter, kernels::ScalarParameter,
+    kernels::Signature, kernels::Tolerance, kernels::reference::Tensor,
+}
+threads! { true true:
+    runtime::DeviceContext, runtime::ExecutorError, runtime::ExecutorOptions, runtime::Path,
+    runtime::Topology, runtime::UnifiedExecutor, runtime::stream::StreamBuffer, runtime::stream::Cause,
+    runtime::stream::Failure, runtime::stream::StreamError, runtime::stream::Stream,
+    runtime::stream::TaskHandle, runtime::stream::StreamOptions, runtime::stream::ScopeOptions,
+    runtime::stream::HighWater, runtime::stream::StreamStats, runtime::replay::Steal,
+    runtime::replay::Bindings, runtime::replay::TaskBody,
+    runtime::replay::RunTicket, runtime::replay::BindError, runtime::replay::LoadError,
+    runtime::replay::RunError, runtime::replay::LoadOptions, runtime::replay::LoadedPlan,
+    runtime::replay::OpTime,
+}
+threads! { true true:
+    reshard::Dims, reshard::NdBox, reshard::ReshardError, reshard::BindError, reshard::Destination,
+    reshard::DestinationError, reshard::Moved, reshard::PipelineLanes, reshard::Refit, reshard::Shards,
+    reshard::Sources<'static>, reshard::Targets<'static>, reshard::Versions, reshard::Layout,
+    reshard::LayoutBuilder, reshard::LayoutFile, reshard::Mesh, reshard::MeshLayout, reshard::NameNumbers,
+    reshard::NamedStage, reshard::Pattern, reshard::Piece, reshard::Placement, reshard::Shard,
+    reshard::ShardRule, reshard::Stage, reshard::TensorLayout, reshard::TensorRule, reshard::TensorSpec,
+    reshard::Batch, reshard::Schedule, reshard::Segment, reshard::Progress,
+    reshard::ServiceError, reshard::ServiceOptions, reshard::BlockScales, reshard::Conversions,
+    reshard::CopyBox, reshard::PairTraffic, reshard::PlanOptions, reshard::PlanTensor, reshard::Recoding,
+    reshard::Run, reshard::Side, reshard::Traffic, reshard::TransferOp, reshard::TransferPlan,
+    reshard::simulate::Cluster, reshard::simulate::Link, reshard::simulate::LinkKind,
+    reshard::simulate::LinkUse, reshard::simulate::Prediction, reshard::convert::ConvertError,
+    reshard::transport::Endpoint, reshard::transport::Corrupted, reshard::transport::Failure,
+    reshard::transport::Phase, reshard::transport::Shape, reshard::transport::Window,
+    reshard::transport::WindowId, reshard::transport::Ticket, reshard::transport::Header,
+    reshard::transport::Wait<'static>, reshard::transport::local::GroupError, reshard::transport::shm::JoinError,
+}
+
+threads! { true true:
+    device::conformance::Suite, device::conformance::Report,
+    device::conformance::CaseReport, device::conformance::Outcome, deps::trace::Unwritten,
+    reshard::transport::local::Options, reshard::transport::shm::Options,
+}
+#[cfg(feature = "vulkan")]
+threads! { true true: syncline::vulkan::Probe, syncline::vulkan::VulkanOptions, syncline::vulkan::Messages }
+#[cfg(feature = "opencl")]
+threads! { true true: syncline::opencl::Probe, syncline::opencl::OpenClOptions }
+#[cfg(feature = "cuda")]
+threads! { true true: syncline::cuda::Probe }
+
+threads! { true true:
+    runtime::stream::Scope<'static>,
+    runtime::replay::TaskArgs<'static>, reshard::Reading<'static>, reshard::CopyService<'static>,
+    reshard::PipelineExecutor<'static>, reshard::Runs, reshard::Target<'static, 'static>,
+    reshard::transport::Arrival, device::Pool<u8>, device::Spares, kernels::Overlap,
+    reshard::transport::Session<'static>, reshard::transport::FreeSlot,
+}
+
+// Shared, but dropped where they were taken: the thread that holds a guard must not wait for it.
+threads! { false true: device::Map<'static>, device::MapMut<'static>, device::SubmissionGuard<'static> }
+threads! { false false:
+    device::Claim<'static>, runtime::stream::HostRead<'static>, runtime::stream::HostWrite<'static>,
+    runtime::replay::BoundPlan<'static>,
+}
+
+// A task is built by one thread and may be submitted by another.
+threads! { true false: runtime::stream::Task }
+
+// What a body is given stays with it.
+threads! { false false:
+    device::KernelArgs<'static>, device::Strided<'static, f32>, device::StridedMut<'static, f32>,
+    runtime::stream::TaskContext<'static>, kernels::ForeignArg,
+}
+
+/// Traits, of which the types above are; and what only drivers are made of, which no user holds.
+const EXEMPT: &[&str] = &[
+    "Allocator",
+    "BackendProbe",
+    "Closer",
+    "CpuFunction",
+    "Device",
+    "DriverDevice",
+    "DriverLane",
+    "Element",
+    "Ending",
+    "KernelOutcome",
+    "Lane",
+    "LateArgs",
+    "Launch",
+    "Memory",
+    "Obstacle",
+    "Slots",
+    "Transport",
+    "Wake",
+    "Woken",
+];
+
+/// Where the facade's modules say what they export.
+const MODULES: &[&str] = &[
+    "deps/src/lib.rs",
+    "deps/src/trace.rs",
+    "deps/src/capture.rs",
+    "plan/src/lib.rs",
+    "device/src/lib.rs",
+    "device/src/cpu.rs",
+    "kernels/src/lib.rs",
+    "runtime/src/lib.rs",
+    "runtime/src/executor.rs",
+    "runtime/src/replay.rs",
+    "runtime/src/stream/mod.rs",
+    "reshard/src/lib.rs",
+    "reshard/src/transport/mod.rs",
+    "reshard/src/simulate/mod.rs",
+    "vulkan/src/lib.rs",
+    "opencl/src/lib.rs",
+    "cuda/src/lib.rs",
+];
+
+#[test]
+fn every_public_type_is_in_the_table() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let table = include_str!("threads.rs").split("const EXEMPT").next().unwrap();
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let known: Vec<&str> = table.split(|c| !is_word(c)).chain(EXEMPT.iter().copied()).collect();
+    let mut missing = Vec::new();
+    let mut seen = 0;
+    for module in MODULES {
+        let text = fs::read_to_string(crates.join(module)).unwrap();
+        for exports in text.split("\npub use ").skip(1) {
+            let exports = exports.split(';').next().unwrap();
+            // What is renamed goes by its new name, and the last word of each is what is exported.
+            let names = exports.rsplit("::{").next().unwrap().trim_end_matches('}').split(',');
+            let last = |name: &str| name.trim().rsplit([' ', ':']).next().unwrap().to_owned();
+            for name in names.map(last) {
+                let is_type =
+                    name.starts_with(char::is_uppercase) && name.contains(char::is_lowercase);
+                seen += usize::from(is_type);
+                if is_type && !known.contains(&name.as_str()) {
+                    missing.push(format!("{name} of {module}"));
+                }
+            }
+        }
+    }
+    assert!(seen > 200, "only {seen} types are exported");
+    assert!(missing.is_empty(), "say whether they are Send and Sync: {}", missing.join(", "));
+}
