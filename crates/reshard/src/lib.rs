@@ -18,6 +18,8 @@ mod execute;
 mod hash;
 mod json;
 mod layout;
+#[cfg(doctest)]
+mod lifetimes;
 mod number;
 mod schedule;
 mod service;

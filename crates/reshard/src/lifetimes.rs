@@ -1,0 +1,114 @@
+//! What must not compile: guards, bindings, claims and sessions that outlive what they stand for.
+//!
+//! Each example fails for the error that it names; a compiler that checks the code (`RUSTC_BOOTSTRAP=1`) checks that too.
+
+/// A reading may not outlive its destination.
+/// ```compile_fail,E0515
+/// fn keep<'a>(destination: syncline_reshard::Destination) -> syncline_reshard::Reading<'a> {
+///     destination.read().unwrap()
+/// }
+/// ```
+/// Nor a tensor its reading.
+/// ```compile_fail,E0515
+/// fn keep<'a>(reading: syncline_reshard::Reading<'a>) -> &'a [u8] {
+///     reading.tensor("w").unwrap()
+/// }
+/// ```
+struct Readings;
+
+/// Sources may not outlive the memory that is bound.
+/// ```compile_fail,E0597
+/// fn bind(refit: &syncline_reshard::Refit) {
+///     let mut sources = syncline_reshard::Sources::new(refit);
+///     {
+///         let bytes = vec![0; 4];
+///         sources.bind(refit, "w", &bytes).unwrap();
+///     }
+///     sources.clone();
+/// }
+/// ```
+/// Memory that is bound as a target is not read meanwhile.
+/// ```compile_fail,E0502
+/// fn bind(refit: &syncline_reshard::Refit) {
+///     let mut bytes = vec![0; 4];
+///     let mut targets = syncline_reshard::Targets::new(refit);
+///     targets.bind(refit, "w", &mut bytes).unwrap();
+///     assert_eq!(bytes[0], 0);
+///     targets.bind(refit, "v", &mut []).unwrap();
+/// }
+/// ```
+/// Nor bound twice.
+/// ```compile_fail,E0499
+/// fn bind(refit: &syncline_reshard::Refit) {
+///     let mut bytes = vec![0; 4];
+///     let mut targets = syncline_reshard::Targets::new(refit);
+///     targets.bind(refit, "v", &mut bytes).unwrap();
+///     targets.bind(refit, "w", &mut bytes).unwrap();
+/// }
+/// ```
+/// Memory that a service is to receive into stays its own.
+/// ```compile_fail,E0597
+/// fn submit<'a>(service: &mut syncline_reshard::CopyService<'a>) {
+///     let mut bytes = vec![0; 4];
+///     service.submit_recv(1, 7, &mut bytes).unwrap();
+/// }
+/// ```
+struct Bindings;
+
+/// Nothing moves data after its refit was finished.
+/// ```compile_fail,E0505
+/// use syncline_reshard::transport::{Session, Wait};
+/// fn run(session: Session<'_>, wait: Wait<'_>) {
+///     let executor = syncline_reshard::PipelineExecutor::new(&session);
+///     session.finish(&wait).unwrap();
+///     executor.separate_lanes(true);
+/// }
+/// ```
+/// An endpoint is in one refit at a time.
+/// ```compile_fail,E0499
+/// use syncline_reshard::transport::{Endpoint, Session, Wait};
+/// fn twice(mut endpoint: Endpoint, wait: Wait<'_>) {
+///     let first = Session::enter(&mut endpoint, 1, &wait).unwrap();
+///     let second = Session::enter(&mut endpoint, 1, &wait).unwrap();
+///     first.finish(&wait).unwrap();
+///     second.finish(&wait).unwrap();
+/// }
+/// ```
+/// Entering without a session is unsafe.
+/// ```compile_fail,E0133
+/// use syncline_reshard::transport::{Ticket, Transport, Wait};
+/// fn forge(endpoint: &dyn Transport, wait: Wait<'_>) {
+///     endpoint.enter(Ticket::default(), &wait).unwrap();
+/// }
+/// ```
+/// So is being a transport.
+/// ```compile_fail,E0200
+/// struct Mine;
+/// impl syncline_reshard::transport::Transport for Mine {}
+/// ```
+struct Sessions;
+
+/// A slot is sent once.
+/// ```compile_fail,E0382
+/// use syncline_reshard::transport::{FreeSlot, Header, Slots};
+/// fn twice(slots: &dyn Slots, slot: FreeSlot) {
+///     slots.publish(slot, 1, 8, Header::default());
+///     slots.publish(slot, 1, 8, Header::default());
+/// }
+/// ```
+/// A message is not read after its slot was given back.
+/// ```compile_fail,E0505
+/// fn read(arrival: syncline_reshard::transport::Arrival) -> u8 {
+///     let bytes = arrival.bytes();
+///     drop(arrival);
+///     bytes[0]
+/// }
+/// ```
+/// Claims are not copied.
+/// ```compile_fail,E0599
+/// use syncline_reshard::transport::FreeSlot;
+/// fn copy(slot: FreeSlot) -> (FreeSlot, FreeSlot) {
+///     (slot.clone(), slot)
+/// }
+/// ```
+struct Claims;
