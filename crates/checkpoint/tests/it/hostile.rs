@@ -276,7 +276,8 @@ fn models_of_any_names_and_shapes_are_written_or_refused() {
             tensors.insert(name.clone(), tensor(rng, &name, "BF16", &shape));
         }
         let tensors: Vec<_> = tensors.into_values().collect();
-        write_model(&folder.join("in"), &tensors, *rng.pick(&configs));
+        let config = *rng.pick(&configs);
+        write_model(&folder.join("in"), &tensors, config);
         let target = format!("tp={},pp={}", 1 + rng.below(4), 1 + rng.below(2));
         let mut options = ConversionOptions::default();
         options.allow_unproven = rng.one_in(2);
