@@ -13,11 +13,14 @@ use syncline_deps::{Access, BufferId, TaskId, View};
 use syncline_device::{Deadline, Element};
 
 use super::StreamError;
+use super::circle::Goal;
 use super::failure::Record;
-use super::shared::{Guard, RootState, Shared, Via, lock};
+use super::holds;
+use super::shared::{Guard, Shared, lock};
 use super::sleep::Want;
-use super::sync::{Ordering, thread};
+use super::sync::thread;
 use super::task::{Place, TaskSpec};
+use super::wait::Wait;
 
 /// Memory that tasks of one stream use. Clones are handles of the same buffer.
 ///
@@ -121,16 +124,9 @@ impl Shared {
         let mut state = self.lock();
         for guard in std::mem::take(&mut state.guards) {
             if let Some(slot) = state.book.find(guard.task) {
-                self.end_guard(&mut state, slot);
+                self.end_guarded(&mut state, slot, Ok(()));
             }
         }
-    }
-
-    /// The host no longer uses the buffer that the task in `slot` stands for.
-    fn end_guard(&self, state: &mut RootState, slot: u32) {
-        self.end_root(slot, Ok(()), Via::Submit);
-        self.ended_outside.fetch_add(1, Ordering::SeqCst);
-        self.take_back_slot(state, slot, false);
     }
 
     fn open<'s>(
@@ -151,28 +147,10 @@ impl Shared {
         let thread = thread::current().id();
         let (task, slot) = self.submit_host(spec)?;
         let place = &self.ring.slots[slot as usize];
-        let mut announced = false;
-        let granted = self.wait_until(Want::Task, deadline, |state, sleepy| {
-            if place.is_granted() {
-                return Ok(true);
-            }
-            if sleepy && deadline.instant().is_none() {
-                announced = true;
-                state.refuse_circle(&self.ring, task, "opening a buffer")?;
-            }
-            // Its own entry is not yet among the guards, so that being behind one means behind another.
-            if !state.guards.is_empty() && state.behind_own_guards(&self.ring)[slot as usize] {
-                let what = "opening a buffer";
-                return Err(StreamError::WaitsForOwnGuard {
-                    what,
-                    waits_for: buffer.id().to_string(),
-                });
-            }
-            Ok(false)
-        });
-        if announced {
-            self.lock().stop_waiting();
-        }
+        let name = || buffer.id().to_string();
+        let (want, goal) = (Want::Task, Goal::Task(task));
+        let wait = Wait { want, goal, deadline, what: "opening a buffer", name: &name };
+        let granted = self.wait_until(&wait, |_, _| Ok(place.is_granted()));
         match granted {
             Ok(true) => {}
             // Granted in the last moment: go on.
@@ -181,12 +159,9 @@ impl Shared {
                 let (what, waited) = (format!("buffer {}", buffer.id()), began.elapsed());
                 return Err(StreamError::TimedOut { what, waited });
             }
-            Err(error) => {
-                // Behind a guard that nobody is there to drop it cannot have been granted meanwhile.
-                let gave_up = place.give_up();
-                debug_assert!(gave_up, "a task behind an open guard was granted");
-                return Err(error);
-            }
+            // Refused: it waits for this thread, or in a circle.
+            Err(_) if !place.give_up() => {}
+            Err(error) => return Err(error),
         }
         self.grant(buffer, task, slot, thread)
     }
@@ -203,12 +178,11 @@ impl Shared {
         if let Some(origin) = self.ring.slots[slot as usize].inherited() {
             let failure = lock(&self.failures).of_origin(origin);
             let record = Record { origin, failure: failure.clone() };
-            self.end_root(slot, Err(record), Via::Submit);
-            self.ended_outside.fetch_add(1, Ordering::SeqCst);
-            self.take_back_slot(&mut state, slot, true);
+            self.end_guarded(&mut state, slot, Err(record));
             return Err(StreamError::TaskFailed { task, failure });
         }
         state.guards.push(Guard { task, thread });
+        holds::guard_opened();
         let entry =
             state.heap.get(buffer.index(), buffer.id()).expect("held by the caller's handle");
         let (base, buffer) = (entry.base, buffer.clone());
@@ -238,7 +212,8 @@ impl Drop for HostAccess<'_> {
         let shared = self.shared;
         let mut state = shared.lock();
         state.guards.retain(|guard| guard.task != self.task);
-        shared.end_guard(&mut state, self.slot);
+        shared.end_guarded(&mut state, self.slot, Ok(()));
+        holds::guard_dropped();
         drop(state);
         shared.sleep.room_made();
         shared.sleep.ran_dry();

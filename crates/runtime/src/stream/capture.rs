@@ -14,6 +14,7 @@ use syncline_deps::{BufferId, DepInputs, ScopeKind, TaskId};
 use syncline_device::{drop_guarded, guarded};
 
 use super::StreamError;
+use super::holds;
 use super::shared::Shared;
 use super::sync::thread::{self, ThreadId};
 use super::sync::{AtomicBool, Condvar, Mutex, Ordering, lock};
@@ -155,7 +156,10 @@ impl Outlet {
             state.writer = Some(thread::current().id());
             let bytes = std::mem::take(&mut state.pending);
             drop(state);
+            // The writer is not the task that has submitted something.
+            let above = holds::run_above([]);
             let written = guarded(|| out.write_all(&bytes).and_then(|()| out.flush()));
+            drop(above);
             state = lock(&self.state);
             state.writer = None;
             match written {

@@ -41,13 +41,15 @@ use super::{StreamBuffer, StreamError, Task, TaskHandle};
 /// ```
 pub struct TaskContext<'a> {
     shared: &'a Arc<Shared>,
-    lane: usize,
+    lane: Option<usize>,
     work: &'a Work,
     raw: &'a [RawArg],
     nested: Option<Arc<Nested>>,
     failure: Option<Arc<Failure>>,
     /// What the task and its children are cancelled with.
     scope: Option<Arc<ScopeState>>,
+    /// The task outside all others.
+    root: TaskId,
     /// Why a child was refused.
     cancelled: Option<Cause>,
 }
@@ -55,12 +57,13 @@ pub struct TaskContext<'a> {
 impl<'a> TaskContext<'a> {
     pub(crate) fn new(
         shared: &'a Arc<Shared>,
-        lane: usize,
+        lane: Option<usize>,
         work: &'a Work,
         raw: &'a [RawArg],
-        scope: Option<Arc<ScopeState>>,
+        (scope, root): (Option<Arc<ScopeState>>, TaskId),
     ) -> Self {
-        Self { shared, lane, work, raw, nested: None, failure: None, scope, cancelled: None }
+        let (nested, failure, cancelled) = (None, None, None);
+        Self { shared, lane, work, raw, nested, failure, scope, root, cancelled }
     }
 
     /// The task itself.
@@ -164,7 +167,8 @@ impl<'a> TaskContext<'a> {
         if let Some(nested) = &self.nested {
             return Ok(nested.clone());
         }
-        let nested = self.shared.nested.open(self.shared.options.ring_tasks, self.scope.clone());
+        let nested =
+            self.shared.nested.open(self.shared.options.ring_tasks, self.scope.clone(), self.root);
         self.nested = Some(nested.clone());
         let state = self.shared.lock();
         let mut book = lock(&nested.book);

@@ -54,7 +54,7 @@ pub enum StreamError {
     )]
     WaitsForOwnGuard { what: &'static str, waits_for: String },
     #[error(
-        "{what} waits for {waits_for}, which waits for a host guard of another thread, and that thread waits for one of this thread: drop a guard first"
+        "{what} waits for {waits_for}, which waits for what another thread holds, and that thread has ended or waits in its turn for what this one holds: drop a guard or map first, or do not wait inside tasks in both directions"
     )]
     WaitsInCircle { what: &'static str, waits_for: String },
     #[error("{what} from inside a task: {way_out}")]

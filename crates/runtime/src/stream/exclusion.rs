@@ -56,6 +56,39 @@ impl Exclusion {
         ready
     }
 
+    /// Adds to `slots` those put aside that wait, for one in `behind`, to get their turn.
+    pub(crate) fn add_behind(&self, behind: &[bool], slots: &mut Vec<u32>) {
+        for (at, wanted) in self.aside.iter().enumerate() {
+            if !behind[wanted.slot as usize]
+                && self.before(at).any(|(slot, conflicts)| behind[slot as usize] && conflicts)
+            {
+                slots.push(wanted.slot);
+            }
+        }
+    }
+
+    /// Adds to `slots` those that have their turn before one in `needed`.
+    pub(crate) fn add_needed(&self, needed: &[bool], slots: &mut Vec<u32>) {
+        for (at, wanted) in self.aside.iter().enumerate() {
+            if needed[wanted.slot as usize] {
+                let before = self
+                    .before(at)
+                    .filter(|(slot, conflicts)| *conflicts && !needed[*slot as usize]);
+                slots.extend(before.map(|(slot, _)| slot));
+            }
+        }
+    }
+
+    /// The slots that come before the one put aside at `at`, and whether they keep it waiting.
+    fn before(&self, at: usize) -> impl Iterator<Item = (u32, bool)> + '_ {
+        let wanted = &self.aside[at];
+        let held = self.held.iter();
+        let held =
+            held.map(|&(buffer, start, end, slot)| (slot, wanted.touches(buffer, start, end)));
+        let older = self.aside.iter().take(at);
+        held.chain(older.map(|older| (older.slot, older.conflicts(wanted))))
+    }
+
     fn is_free(&self, wanted: &Wanted) -> bool {
         !self.held.iter().any(|&(buffer, start, end, _)| wanted.touches(buffer, start, end))
     }

@@ -307,7 +307,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         self.shared.cancel.cancel();
-        let inside = super::run::is_inside(self.shared.stream_id);
+        let inside = super::holds::is_inside(self.shared.stream_id);
         self.shared.end_forgotten_guards();
         if !inside {
             // Scopes and guards borrow the stream, so none is left, and nothing can be refused.

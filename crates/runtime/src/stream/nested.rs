@@ -12,16 +12,18 @@ use syncline_deps::{BufferId, TaskId};
 use syncline_device::Deadline;
 
 use super::book::{Book, Ring};
+use super::circle::ChildrenWait;
 use super::error::Failure;
 use super::exclusion::Exclusion;
 use super::failure::{Failures, Record};
+use super::holds;
 use super::ready::{Pick, Ready, ReadyQueue};
 use super::run::{Ending, Home};
 use super::scope::ScopeState;
 use super::shared::{Shared, lock};
 use super::sleep::Want;
 use super::slot::Slot;
-use super::sync::{AtomicBool, AtomicU32, AtomicUsize, Mutex, Ordering};
+use super::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering};
 use super::work::{Traits, Work};
 
 /// Children of one task that are unfinished at the same time, at most; with more, the parent runs some first.
@@ -35,6 +37,8 @@ pub(crate) struct Nested {
     pub(crate) number: u8,
     /// The scope that the children are cancelled with: that of the task outside all others.
     scope: Mutex<Option<Arc<ScopeState>>>,
+    /// The id of that task.
+    root: AtomicU64,
     queue: ReadyQueue,
     exclusion: Mutex<Exclusion>,
     done: Mutex<Vec<(u32, bool)>>,
@@ -68,13 +72,20 @@ pub(crate) struct NestedSet {
 
 impl NestedSet {
     /// A ring for the children of one more task, which is cancelled with `scope`.
-    pub(crate) fn open(&self, ring_tasks: usize, scope: Option<Arc<ScopeState>>) -> Arc<Nested> {
+    pub(crate) fn open(
+        &self,
+        ring_tasks: usize,
+        scope: Option<Arc<ScopeState>>,
+        root: TaskId,
+    ) -> Arc<Nested> {
         let spare = lock(&self.spare).pop();
         let nested = spare.unwrap_or_else(|| {
             let made = self.made.fetch_add(1, Ordering::Relaxed);
             Arc::new(Nested::new((made % 255) as u8 + 1, ring_tasks.min(NESTED_TASKS)))
         });
         *lock(&nested.scope) = scope;
+        // Relaxed: the lock of the active ones publishes it.
+        nested.root.store(root.to_bits(), Ordering::Relaxed);
         lock(&self.active).push(nested.clone());
         nested
     }
@@ -111,6 +122,7 @@ impl Nested {
             book: Mutex::new(book),
             number,
             scope: Mutex::default(),
+            root: AtomicU64::new(0),
             queue: ReadyQueue::new(),
             exclusion: Mutex::default(),
             done: Mutex::default(),
@@ -130,6 +142,11 @@ impl Nested {
     /// The scope that the children are cancelled with.
     pub(crate) fn scope(&self) -> Option<Arc<ScopeState>> {
         lock(&self.scope).clone()
+    }
+
+    /// The task outside all others that the children belong to.
+    pub(crate) fn root(&self) -> TaskId {
+        TaskId::from_bits(self.root.load(Ordering::Relaxed))
     }
 
     /// One more child.
@@ -198,7 +215,7 @@ impl Nested {
 
 impl Shared {
     /// Waits for all children of `nested`, running them.
-    pub(crate) fn wait_children(self: &Arc<Self>, lane: usize, nested: &Arc<Nested>) {
+    pub(crate) fn wait_children(self: &Arc<Self>, lane: Option<usize>, nested: &Arc<Nested>) {
         while nested.unfinished() > 0 {
             if let Some(pick) = nested.pick(&self.nested) {
                 self.run_in(lane, Home::Nested(nested), pick);
@@ -209,6 +226,9 @@ impl Shared {
             if nested.unfinished() == 0 || nested.queue.len() > 0 {
                 self.sleep.cancel(ticket);
             } else {
+                let shared = self.clone();
+                let wait = ChildrenWait { shared, root: nested.root() };
+                let _blocked = holds::block_anyway(Arc::new(wait));
                 self.sleep.commit(ticket, Deadline::NEVER);
             }
             nested.parent_waits.store(false, Ordering::SeqCst);
@@ -259,7 +279,7 @@ impl Shared {
         let work = unsafe { slot.work() };
         let ending = match self.reason_to_skip(Home::Nested(nested), slot, work) {
             Some(record) => Err(record),
-            None => self.run_on_own_threads(slot),
+            None => self.run_on_own_threads(nested, slot),
         };
         // SAFETY: the threads have ended: this one is the owner.
         let work = unsafe { slot.work_mut() };
@@ -268,7 +288,7 @@ impl Shared {
         self.end_nested(nested, number, ending);
     }
 
-    fn run_on_own_threads(self: &Arc<Self>, slot: &Slot) -> Ending {
+    fn run_on_own_threads(self: &Arc<Self>, nested: &Arc<Nested>, slot: &Slot) -> Ending {
         // SAFETY: the caller owns the slot, and shares it with the threads of the gang only.
         let work @ &Work { id, blocks, .. } = unsafe { slot.work() };
         // Nobody begins before all are there: a block could wait for one that never comes.
@@ -282,7 +302,7 @@ impl Shared {
                     if !*gate.read().unwrap_or_else(std::sync::PoisonError::into_inner) {
                         return Ok(());
                     }
-                    super::run::enter(self.stream_id);
+                    holds::swap_task((self.stream_id, nested.root().to_bits()));
                     // SAFETY: this thread runs one of the blocks.
                     let work = unsafe { slot.work() };
                     self.run_shared(&work.body, work, block, blocks)

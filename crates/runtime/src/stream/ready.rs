@@ -90,6 +90,17 @@ impl ReadyQueue {
         pick
     }
 
+    /// Takes a block of the first task that is `wanted`. One of a gang is taken only if no other gang forms.
+    pub(crate) fn pop_where(&self, wanted: impl Fn(u32) -> bool) -> Option<Pick> {
+        if self.len.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut levels = self.lock();
+        let pick = levels.take_where(wanted);
+        self.publish(&levels);
+        pick
+    }
+
     /// Takes the next block of the task that has been ready for the longest time.
     pub(crate) fn pop_oldest(&self) -> Option<Pick> {
         if self.len.load(Ordering::Acquire) == 0 {
@@ -132,6 +143,33 @@ impl ReadyQueue {
 }
 
 impl Levels {
+    fn take_where(&mut self, wanted: impl Fn(u32) -> bool) -> Option<Pick> {
+        if self.forming.as_ref().is_some_and(|gang| wanted(gang.ready.slot)) {
+            return self.take(i32::MIN, false);
+        }
+        let may_form = self.forming.is_none();
+        let fits = |entry: &Entry| wanted(entry.ready.slot) && (may_form || !entry.ready.gang);
+        let find = |(level, queue): (&Reverse<i32>, &VecDeque<Entry>)| {
+            Some((*level, queue.iter().position(fits)?))
+        };
+        let (level, at) = self.by_priority.iter().find_map(find)?;
+        let queue = self.by_priority.get_mut(&level).expect("a level that was just seen");
+        let entry = &mut queue[at];
+        let (gang, pick) = (*entry, Pick { slot: entry.ready.slot, block: entry.next_block });
+        entry.next_block += 1;
+        if gang.ready.gang || entry.next_block == entry.ready.blocks {
+            queue.remove(at);
+            if queue.is_empty() {
+                self.by_priority.remove(&level);
+            }
+        }
+        if gang.ready.gang {
+            self.forming = Some(gang);
+            return self.take(i32::MIN, false);
+        }
+        Some(pick)
+    }
+
     fn take(&mut self, least: i32, by_age: bool) -> Option<Pick> {
         loop {
             if let Some(gang) = &mut self.forming {

@@ -1,6 +1,5 @@
 //! Running a task, and what follows when it has ended.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use syncline_device::{KernelArgs, LateArgs, RawArg, drop_guarded, guarded};
@@ -9,11 +8,12 @@ use super::body::Body;
 use super::context::TaskContext;
 use super::error::{Cause, Failure};
 use super::failure::Record;
+use super::holds::swap_task;
 use super::nested::Nested;
 use super::ready::Pick;
-use super::shared::{FAILED, Job, Shared, Via, lock};
+use super::shared::{FAILED, Job, RootState, Shared, Via, lock};
 use super::slot::Slot;
-use super::sync::{Ordering, thread_local};
+use super::sync::Ordering;
 use super::work::{Addresses, Traits, Work};
 
 /// The ring that a task lives in.
@@ -26,41 +26,31 @@ pub(crate) enum Home<'a> {
 /// How a task ended: well, or with a failure and the task of the same ring that it goes back to.
 pub(crate) type Ending = Result<(), Record>;
 
-thread_local! {
-    /// The streams whose tasks this thread is running: a task that waits for another stream may help that one.
-    #[allow(clippy::missing_const_for_thread_local, reason = "a model checker's macro has no such form")]
-    static INSIDE: RefCell<Vec<u64>> = RefCell::new(Vec::new());
-}
-
-/// Whether the calling thread is running a task of `stream`, be it below one of another stream that it helps.
-#[inline]
-pub(crate) fn is_inside(stream: u64) -> bool {
-    // Where the thread is just ending, it runs nothing.
-    INSIDE.try_with(|inside| inside.borrow().contains(&stream)).unwrap_or(false)
-}
-
-/// Marks the calling thread as one that runs tasks of `stream`.
-pub(crate) fn enter(stream: u64) {
-    INSIDE.with(|inside| inside.borrow_mut().push(stream));
-}
-
-/// Takes the last mark back.
-pub(crate) fn leave() {
-    INSIDE.with(|inside| inside.borrow_mut().pop());
-}
-
 impl Shared {
     /// Runs a task, or one block of it, on the thread of `lane`.
     #[inline]
     pub(crate) fn run(self: &Arc<Self>, lane: usize, job: Job) {
         match job {
-            Job::Root(pick) => self.run_in(lane, Home::Root, pick),
-            Job::Nested(nested, pick) => self.run_in(lane, Home::Nested(&nested), pick),
+            Job::Root(pick) => self.run_in(Some(lane), Home::Root, pick),
+            Job::Nested(nested, pick) => self.run_in(Some(lane), Home::Nested(&nested), pick),
         }
     }
 
+    /// Runs a task on the thread of `lane`, or on one that has none and gives the slot back under the submit lock.
     #[inline]
-    pub(crate) fn run_in(self: &Arc<Self>, lane: usize, home: Home<'_>, pick: Pick) {
+    pub(crate) fn run_in(self: &Arc<Self>, lane: Option<usize>, home: Home<'_>, pick: Pick) {
+        let root = match home {
+            // SAFETY: this thread took the slot from a ready queue: it is the owner, or shares it.
+            Home::Root => unsafe { self.slot(home, pick.slot).work() }.id,
+            Home::Nested(nested) => nested.root(),
+        };
+        let before = swap_task((self.stream_id, root.to_bits()));
+        self.run_pick(lane, home, pick);
+        swap_task(before);
+    }
+
+    #[inline]
+    fn run_pick(self: &Arc<Self>, lane: Option<usize>, home: Home<'_>, pick: Pick) {
         let slot = self.slot(home, pick.slot);
         let traits = slot.traits();
         if traits.has(Traits::BLOCKS) {
@@ -86,7 +76,13 @@ impl Shared {
 
     /// Runs a body that has the task to itself.
     #[inline]
-    fn run_whole(self: &Arc<Self>, lane: usize, home: Home<'_>, body: Body, work: &Work) -> Ending {
+    fn run_whole(
+        self: &Arc<Self>,
+        lane: Option<usize>,
+        home: Home<'_>,
+        body: Body,
+        work: &Work,
+    ) -> Ending {
         let outcome = match body {
             Body::Empty => return Ok(()),
             Body::Once(body) => {
@@ -107,17 +103,17 @@ impl Shared {
 
     fn run_parent(
         self: &Arc<Self>,
-        lane: usize,
+        lane: Option<usize>,
         home: Home<'_>,
         body: Box<super::body::ParentFn>,
         work: &Work,
     ) -> Ending {
         let addresses = Addresses::of(work);
-        let scope = match home {
-            Home::Root => work.scope.clone(),
-            Home::Nested(nested) => nested.scope(),
+        let family = match home {
+            Home::Root => (work.scope.clone(), work.id),
+            Home::Nested(nested) => (nested.scope(), nested.root()),
         };
-        let mut context = TaskContext::new(self, lane, work, addresses.get(), scope);
+        let mut context = TaskContext::new(self, lane, work, addresses.get(), family);
         let outcome = guarded(|| body(&mut context));
         // The children first: none may outlive its parent's right to the arguments.
         let (children, cancelled) = context.close();
@@ -132,7 +128,7 @@ impl Shared {
         }
     }
 
-    fn run_block(self: &Arc<Self>, lane: usize, home: Home<'_>, pick: Pick) {
+    fn run_block(self: &Arc<Self>, lane: Option<usize>, home: Home<'_>, pick: Pick) {
         let slot = self.slot(home, pick.slot);
         // SAFETY: this thread runs one of the blocks, and nobody changes the work before all have ended.
         let work = unsafe { slot.work() };
@@ -227,11 +223,30 @@ impl Shared {
 
     /// A task has ended: tells those who wait for it, and gives its slot back.
     #[inline]
-    fn end(&self, lane: usize, home: Home<'_>, slot: u32, ending: Ending) {
-        match home {
-            Home::Root => self.end_root(slot, ending, Via::Lane(lane)),
-            Home::Nested(nested) => self.end_nested(nested, slot, ending),
+    fn end(&self, lane: Option<usize>, home: Home<'_>, slot: u32, ending: Ending) {
+        match (home, lane) {
+            (Home::Root, Some(lane)) => self.end_root(slot, ending, Via::Lane(lane)),
+            (Home::Root, None) => self.end_outside(slot, ending),
+            (Home::Nested(nested), _) => self.end_nested(nested, slot, ending),
         }
+    }
+
+    /// Ends a task on a thread without a lane.
+    #[cold]
+    fn end_outside(&self, slot: u32, ending: Ending) {
+        let mut state = self.lock();
+        self.end_guarded(&mut state, slot, ending);
+        drop(state);
+        self.sleep.room_made();
+        self.sleep.ran_dry();
+    }
+
+    /// Ends a task under the submit lock, and takes its slot back.
+    pub(crate) fn end_guarded(&self, state: &mut RootState, slot: u32, ending: Ending) {
+        let failed = ending.is_err();
+        self.end_root(slot, ending, Via::Submit);
+        self.ended_outside.fetch_add(1, Ordering::SeqCst);
+        self.take_back_slot(state, slot, failed);
     }
 
     /// Ends a task of the root ring. Where `via` is the submit lock, the caller takes the slot back itself.

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use syncline_deps::ScopeKind;
 use syncline_device::{CancelToken, Deadline};
 
+use super::circle::Goal;
 use super::error::{Cause, Failure};
 use super::sleep::Want;
 use super::sync::{AtomicU64, Mutex, Ordering, lock};
+use super::wait::Wait;
 use super::{Stream, StreamError, Task, TaskHandle};
 
 /// A group of tasks of a [`Stream`].
@@ -187,19 +189,18 @@ impl<'s> Scope<'s> {
     /// will, and what is running goes on in the background.
     pub fn finish(self) -> Result<(), StreamError> {
         let shared = self.stream.shared();
-        shared.refuse_inside_task("a scope is awaited")?;
         let state = &*self.state;
         state.cancel.watch(shared);
-        let waited = shared.wait_until(Want::Quiet, state.deadline, |root, _| {
-            if self.unfinished() == 0 || state.cancel.is_cancelled() {
-                return Ok(true);
-            }
-            if shared.holds_up_scope(root, &self.state) {
-                let (what, waits_for) = ("finishing a scope", format!("scope `{}`", state.name));
-                return Err(StreamError::WaitsForOwnGuard { what, waits_for });
-            }
-            Ok(false)
-        })?;
+        let name = || format!("scope `{}`", state.name);
+        let wait = Wait {
+            want: Want::Quiet,
+            goal: Goal::Scope(self.state.clone()),
+            deadline: state.deadline,
+            what: "finishing a scope",
+            name: &name,
+        };
+        let is_over = || self.unfinished() == 0 || state.cancel.is_cancelled();
+        let waited = shared.wait_until(&wait, |_, _| Ok(is_over()))?;
         if !waited {
             state.cancel.cancel();
         }

@@ -9,6 +9,7 @@ use crossbeam_utils::CachePadded;
 use syncline_deps::{BufferId, TaskId};
 use syncline_device::{CancelToken, Wake};
 
+use super::StreamOptions;
 use super::book::{Book, Ring};
 use super::capture::{Capture, Outlet};
 use super::exclusion::Exclusion;
@@ -18,15 +19,13 @@ use super::index_ring::IndexRing;
 use super::nested::{Nested, NestedSet};
 use super::pick::Picker;
 use super::ready::{Pick, Ready, ReadyQueue};
-use super::scope::ScopeState;
 use super::sleep::Sleep;
 use super::stats::Counters;
 pub(crate) use super::sync::lock;
-use super::sync::thread::{self, ThreadId};
+use super::sync::thread::ThreadId;
 use super::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 use super::task::TaskSpec;
 use super::work::Traits;
-use super::{StreamError, StreamOptions};
 
 /// Set in a queue of finished slots where the task failed.
 pub(crate) const FAILED: u32 = 1 << 31;
@@ -67,8 +66,8 @@ pub(crate) struct RootState {
     pub(crate) book: Book,
     pub(crate) heap: Heap,
     pub(crate) guards: Vec<Guard>,
-    /// Threads outside that sleep until one task has ended or a buffer is theirs, and have set no time for it.
-    waiting: Vec<Guard>,
+    /// By slot, the address of the scope of a task that has one.
+    pub(crate) scopes: Vec<usize>,
     pub(crate) capture: Option<Capture>,
     /// Attempts to submit so far, to look at what has finished now and then.
     pub(crate) turn: u64,
@@ -163,7 +162,7 @@ impl Shared {
             book: Book::new(0, options.ring_tasks, &ring, nodes),
             heap: Heap::new(options.heap_bytes),
             guards: Vec::new(),
-            waiting: Vec::new(),
+            scopes: Vec::new(),
             capture: None,
             turn: 0,
             submitted: 0,
@@ -203,6 +202,12 @@ impl Shared {
     #[inline]
     pub(crate) fn lock(&self) -> RootLock<'_> {
         RootLock { state: lock(&self.state), unwritten: Unwritten(None) }
+    }
+
+    /// Looks at what the submit lock guards. Nothing is written that was captured before, so that no user code
+    /// runs here.
+    pub(crate) fn look_at_state<T>(&self, look: impl FnOnce(&RootState) -> T) -> T {
+        look(&lock(&self.state))
     }
 
     /// Takes back what has finished, and buffers that nobody can name any more.
@@ -354,20 +359,6 @@ impl Shared {
         Some((self.helper(), guard))
     }
 
-    /// Whether a task of `scope` waits for a host guard of this thread.
-    pub(crate) fn holds_up_scope(&self, state: &RootState, scope: &Arc<ScopeState>) -> bool {
-        if state.guards.is_empty() {
-            return false;
-        }
-        let behind = state.behind_own_guards(&self.ring);
-        let guards = |task| state.guards.iter().any(|guard| guard.task == task);
-        state.book.live().any(|(task, slot)| {
-            // SAFETY: a task behind an open guard is not ready: the holder of the submit lock owns it.
-            let of = || unsafe { self.ring.slots[slot as usize].work() }.scope.as_ref();
-            behind[slot as usize] && !guards(task) && of().is_some_and(|of| Arc::ptr_eq(of, scope))
-        })
-    }
-
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
         self.sleep.alarm();
@@ -423,80 +414,5 @@ impl RootState {
             capture.buffer(buffer, bytes);
         }
         buffer
-    }
-
-    /// Refuses to wait for what this thread itself holds up.
-    pub(crate) fn refuse_own_guards(
-        &self,
-        what: &'static str,
-        waits_for: impl FnOnce() -> String,
-    ) -> Result<(), StreamError> {
-        let thread = thread::current().id();
-        match self.guards.iter().any(|guard| guard.thread == thread) {
-            true => Err(StreamError::WaitsForOwnGuard { what, waits_for: waits_for() }),
-            false => Ok(()),
-        }
-    }
-
-    /// Notes that the calling thread sleeps until `task` goes on, unless that waits for a guard of a thread that in its
-    /// turn sleeps, directly or by way of others, for a guard of this one.
-    pub(crate) fn refuse_circle(
-        &mut self,
-        ring: &Ring,
-        task: TaskId,
-        what: &'static str,
-    ) -> Result<(), StreamError> {
-        let thread = thread::current().id();
-        self.stop_waiting();
-        self.waiting.push(Guard { task, thread });
-        if self.waiting.len() < 2 || self.guards.iter().all(|guard| guard.thread != thread) {
-            return Ok(());
-        }
-        // From thread to thread, along "waits for a guard of".
-        let (mut reached, mut left) = (vec![thread], vec![thread]);
-        while let Some(from) = left.pop() {
-            let Some(wait) = self.waiting.iter().find(|wait| wait.thread == from) else { continue };
-            let Some(slot) = self.book.find(wait.task) else { continue };
-            for holder in self.guards.iter().map(|guard| guard.thread) {
-                let known = reached.contains(&holder);
-                if (known && holder != thread)
-                    || !self.behind_guards_of(ring, holder)[slot as usize]
-                {
-                    continue;
-                }
-                if holder == thread {
-                    self.stop_waiting();
-                    let waits_for = format!("task {task}");
-                    return Err(StreamError::WaitsInCircle { what, waits_for });
-                }
-                reached.push(holder);
-                left.push(holder);
-            }
-        }
-        Ok(())
-    }
-
-    /// The calling thread no longer sleeps for what it noted.
-    pub(crate) fn stop_waiting(&mut self) {
-        let thread = thread::current().id();
-        self.waiting.retain(|wait| wait.thread != thread);
-    }
-
-    /// The slots that cannot go on before this thread drops its guards: they and all that waits for them.
-    pub(crate) fn behind_own_guards(&self, ring: &Ring) -> Vec<bool> {
-        self.behind_guards_of(ring, thread::current().id())
-    }
-
-    fn behind_guards_of(&self, ring: &Ring, thread: ThreadId) -> Vec<bool> {
-        let mut behind = vec![false; ring.slots.len()];
-        let own = self.guards.iter().filter(|guard| guard.thread == thread);
-        let mut left: Vec<u32> = own.filter_map(|guard| self.book.find(guard.task)).collect();
-        while let Some(slot) = left.pop() {
-            if !std::mem::replace(&mut behind[slot as usize], true) {
-                // Nothing behind an open guard can finish, so that the lists stand still under the submit lock.
-                left.extend(ring.slots[slot as usize].fanout.peek().successors(&ring.nodes));
-            }
-        }
-        behind
     }
 }

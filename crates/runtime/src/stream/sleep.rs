@@ -37,6 +37,8 @@ struct Sleepers {
     starving: AtomicU32,
     /// Somebody sleeps until everything, or a scope, has finished.
     waiting: AtomicU32,
+    /// Threads sleep that take only certain work: they look at all that arrives, and again when a task ends.
+    choosy: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +65,7 @@ pub(crate) enum Want {
 pub(crate) struct Ticket {
     want: Want,
     takes_work: bool,
+    choosy: bool,
     alarms: u64,
 }
 
@@ -94,6 +97,9 @@ impl Sleep {
             && self.searching.load(Ordering::SeqCst) == 0
         {
             self.wake(1);
+        }
+        if self.sleepers.choosy.load(Ordering::SeqCst) != 0 {
+            self.alarm();
         }
     }
 
@@ -170,6 +176,11 @@ impl Sleep {
     /// looks once more whether there is a reason to stay awake, and goes on with [`Sleep::commit`] or
     /// [`Sleep::cancel`].
     pub(crate) fn prepare(&self, want: Want, takes_work: bool) -> Ticket {
+        self.prepare_for(want, takes_work, false)
+    }
+
+    /// As [`Sleep::prepare`], for a thread that may be `choosy`: one that takes only certain work.
+    pub(crate) fn prepare_for(&self, want: Want, takes_work: bool, choosy: bool) -> Ticket {
         let state = self.lock();
         match want {
             Want::Room => self.sleepers.starving.store(1, Ordering::SeqCst),
@@ -179,9 +190,13 @@ impl Sleep {
         if takes_work {
             self.sleepers.idle.fetch_add(1, Ordering::SeqCst);
         }
+        if choosy {
+            self.sleepers.choosy.fetch_add(1, Ordering::SeqCst);
+            self.tell_of_room();
+        }
         let alarms = self.alarms();
         drop(state);
-        Ticket { want, takes_work, alarms }
+        Ticket { want, takes_work, choosy, alarms }
     }
 
     /// Stays awake.
@@ -213,6 +228,9 @@ impl Sleep {
     fn leave(&self, state: &mut State, ticket: Ticket) {
         if ticket.want == Want::Quiet {
             self.sleepers.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
+        if ticket.choosy {
+            self.sleepers.choosy.fetch_sub(1, Ordering::SeqCst);
         }
         if ticket.takes_work {
             if state.permits > 0 {

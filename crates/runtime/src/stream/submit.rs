@@ -7,15 +7,17 @@ use syncline_deps::{Access, DepInputs, EdgeFlags, Region, ScopeKind, SubmitError
 use syncline_device::{Backend, Deadline};
 
 use super::body::Body;
+use super::circle::Goal;
 use super::failure::FAILURES_KEPT;
 use super::heap::Heap;
-use super::run;
+use super::holds;
 use super::scope::ScopeState;
 use super::shared::{RootLock, RootState, Shared, Via, lock};
 use super::sleep::Want;
 use super::stats::Resource;
-use super::sync::Ordering;
+use super::sync::{Ordering, thread};
 use super::task::{FRESH, TaskSpec};
+use super::wait::Wait;
 use super::{StreamBuffer, StreamError, TaskHandle};
 
 /// Submissions between two looks at what has finished, while there is room.
@@ -27,10 +29,11 @@ const ROOM_SHARE: usize = 8;
 const ROOM_LOOKS: u32 = 64;
 
 impl Shared {
-    /// Refuses what only the outside may do.
+    /// Refuses tasks from inside a task of this stream. What that task waits for in its turn does not matter, so
+    /// that the outcome does not depend on the thread.
     #[inline]
-    pub(crate) fn refuse_inside_task(&self, what: &'static str) -> Result<(), StreamError> {
-        if !run::is_inside(self.stream_id) {
+    fn refuse_inside_task(&self, what: &'static str) -> Result<(), StreamError> {
+        if holds::innermost() != Some(self.stream_id) {
             return Ok(());
         }
         let way_out = "use the task's own context (`Task::parent`), or an explicit dependency";
@@ -54,7 +57,6 @@ impl Shared {
         self: &Arc<Self>,
         spec: Box<TaskSpec>,
     ) -> Result<(TaskId, u32), StreamError> {
-        self.refuse_inside_task("a buffer is opened")?;
         self.submit_entered(spec, None).map(|(entered, _)| (entered.task, entered.slot))
     }
 
@@ -147,7 +149,7 @@ impl Shared {
     }
 
     #[inline]
-    fn lacking_now(&self, state: &RootState, need: Need) -> Option<Resource> {
+    pub(crate) fn lacking_now(&self, state: &RootState, need: Need) -> Option<Resource> {
         if !state.book.has_slot() {
             return Some(Resource::Ring);
         }
@@ -183,7 +185,10 @@ impl Shared {
         loop {
             drop(state);
             let mut looks = 0;
-            let in_time = self.wait_until(Want::Room, deadline, |state, sleepy| {
+            let name = || "room".to_owned();
+            let (want, goal) = (Want::Room, Goal::Room(need));
+            let wait = Wait { want, goal, deadline, what: "submitting a task", name: &name };
+            let in_time = self.wait_until(&wait, |state, sleepy| {
                 if let Some(scope) = scope {
                     scope.refuse()?;
                 }
@@ -214,17 +219,19 @@ impl Shared {
         lacking: Resource,
         need: Need,
     ) -> Result<(), StreamError> {
-        let behind = state.behind_own_guards(&self.ring);
+        let behind = self.behind_own(state);
         let others = state.book.live().any(|(_, slot)| !behind[slot as usize]);
         if others {
             return Ok(());
         }
         let guarded = state.book.tasks().now > 0;
-        let (holder, way_out) = match (guarded, lacking) {
-            (true, _) => {
+        let own = thread::current().id();
+        let (holder, way_out) = match guarded {
+            true if state.guards.iter().any(|guard| guard.thread == own) => {
                 ("tasks that wait for a host guard of this thread", "drop the guard first")
             }
-            (false, _) => ("outputs that the program still holds", "drop some of their handles"),
+            true => ("tasks that wait for the running task", "end it first"),
+            false => ("outputs that the program still holds", "drop some of their handles"),
         };
         let (setting, size, in_use) = match lacking {
             Resource::Ring => {
@@ -268,6 +275,7 @@ impl Shared {
         let slot = &self.ring.slots[number as usize];
         if let Some(scope) = scope {
             scope.task_entered();
+            state.note_scope(number, scope);
         }
         // SAFETY: the slot is free and this thread holds the submit lock.
         slot.set_traits(unsafe { slot.work_mut() }.fill(task, spec, scope));

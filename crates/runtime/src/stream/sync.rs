@@ -20,7 +20,7 @@ pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 pub(crate) use std::{
     sync::atomic::{AtomicBool, AtomicI32, AtomicUsize},
     sync::{Condvar, Mutex, MutexGuard},
-    thread, thread_local,
+    thread,
 };
 
 /// A full fence, by a thread whose last atomic operation was a sequentially consistent exchange (or another that reads

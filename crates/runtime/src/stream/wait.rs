@@ -7,23 +7,41 @@ use syncline_deps::TaskId;
 use syncline_device::Deadline;
 
 use super::StreamError;
+use super::circle::Goal;
 use super::failure::Outcome;
+use super::holds;
 use super::shared::{RootState, Shared, lock};
 use super::sleep::Want;
 use super::sync::Ordering;
 use super::worker::Looks;
 
+/// A wait of the calling thread.
+pub(crate) struct Wait<'a> {
+    pub(crate) want: Want,
+    pub(crate) goal: Goal,
+    pub(crate) deadline: Deadline,
+    /// What the thread does, for errors.
+    pub(crate) what: &'static str,
+    /// Names what it waits for.
+    pub(crate) name: &'a dyn Fn() -> String,
+}
+
 impl Shared {
-    /// Runs ready tasks, then sleeps, until `check` is true; `false` where `deadline` came first.
+    /// Runs ready tasks, then sleeps, until `check` is true; `false` where the deadline came first.
     ///
     /// `check` is called under the submit lock, and told whether the thread falls asleep unless it is true: then it has
-    /// to see to being woken. An error of it ends the wait: it is how a wait that can never end is refused.
+    /// to see to being woken. An error of it ends the wait. A wait that can never end is refused.
+    ///
+    /// A thread that holds something runs only what it waits for: see `circle.rs`.
     pub(crate) fn wait_until(
         self: &Arc<Self>,
-        want: Want,
-        deadline: Deadline,
+        wait: &Wait<'_>,
         mut check: impl FnMut(&mut RootState, bool) -> Result<bool, StreamError>,
     ) -> Result<bool, StreamError> {
+        let holds = holds::holds_anything();
+        let choosy = holds && !matches!(wait.goal, Goal::Room(_));
+        // Inside a task it runs what that waits for in any case: who else should?
+        let runs_needed = choosy && (self.options.help || holds::runs(|_| true));
         let mut announced = false;
         let mut looks = Looks::new(self, self.helper());
         let result = loop {
@@ -33,31 +51,51 @@ impl Shared {
                 Ok(false) => {}
                 ended => break ended,
             }
-            if deadline.has_passed() {
+            if choosy && let Err(error) = self.refuse_own(wait) {
+                break Err(error);
+            }
+            if wait.deadline.has_passed() {
                 break Ok(false);
             }
-            let helped = self.help(alarms, deadline);
+            let helped = if choosy { None } else { self.help(alarms, wait.deadline) };
             if helped.is_some_and(|count| count > 0) {
                 looks = Looks::new(self, self.helper());
                 continue;
             }
-            if looks.next().is_some() {
+            if !choosy && looks.next().is_some() {
                 continue;
             }
             let takes_work = helped.is_some();
-            let ticket = self.sleep.prepare(want, takes_work);
+            let ticket = self.sleep.prepare_for(wait.want, takes_work, choosy);
             announced = true;
-            match check(&mut self.lock(), true) {
-                Ok(false) => {}
-                ended => {
-                    self.sleep.cancel(ticket);
-                    break ended;
-                }
+            let mut state = self.lock();
+            let ended = check(&mut state, true);
+            let others_hold = !state.guards.is_empty();
+            drop(state);
+            if !matches!(ended, Ok(false)) {
+                self.sleep.cancel(ticket);
+                break ended;
+            }
+            if runs_needed && let Some(pick) = self.pick_needed(&wait.goal) {
+                self.sleep.cancel(ticket);
+                self.run_needed(pick);
+                continue;
             }
             if takes_work && self.has_work() {
                 self.sleep.cancel(ticket);
-            } else {
-                self.sleep.commit(ticket, deadline);
+                looks = Looks::new(self, self.helper());
+                continue;
+            }
+            if choosy && self.has_work() {
+                // What is left in the queue of this thread is for others.
+                self.sleep.work_arrived();
+            }
+            match self.block(wait, holds || others_hold) {
+                Ok(_blocked) => self.sleep.commit(ticket, wait.deadline),
+                Err(error) => {
+                    self.sleep.cancel(ticket);
+                    break Err(error);
+                }
             }
             looks = Looks::new(self, self.helper());
         };
@@ -74,33 +112,16 @@ impl Shared {
         task: TaskId,
         deadline: Deadline,
     ) -> Result<(), StreamError> {
-        self.refuse_inside_task("a task is awaited")?;
         let began = Instant::now();
-        let mut announced = false;
-        let ended = self.wait_until(Want::Task, deadline, |state, sleepy| {
-            let Some(slot) = state.book.find(task) else { return Ok(true) };
-            if !self.ring.slots[slot as usize].fanout.ask() {
-                return Ok(true);
-            }
-            if !state.guards.is_empty() && state.behind_own_guards(&self.ring)[slot as usize] {
-                let what = "waiting for a task";
-                return Err(StreamError::WaitsForOwnGuard {
-                    what,
-                    waits_for: format!("task {task}"),
-                });
-            }
-            if sleepy && deadline.instant().is_none() {
-                announced = true;
-                state.refuse_circle(&self.ring, task, "waiting for a task")?;
-            }
-            Ok(false)
-        });
-        if announced {
-            self.lock().stop_waiting();
-        }
-        if !ended? {
-            let (what, waited) = (format!("task {task}"), began.elapsed());
-            return Err(StreamError::TimedOut { what, waited });
+        let name = || format!("task {task}");
+        let (want, goal) = (Want::Task, Goal::Task(task));
+        let wait = Wait { want, goal, deadline, what: "waiting for a task", name: &name };
+        let ended = self.wait_until(&wait, |state, _| {
+            let slot = state.book.find(task);
+            Ok(slot.is_none_or(|slot| !self.ring.slots[slot as usize].fanout.ask()))
+        })?;
+        if !ended {
+            return Err(StreamError::TimedOut { what: name(), waited: began.elapsed() });
         }
         match lock(&self.failures).outcome(task) {
             Outcome::Done => Ok(()),
@@ -118,14 +139,16 @@ impl Shared {
         // The oldest that may not have ended: it moves on, so that all looks together see each task once.
         let mut oldest = state.book.live().map(|(task, _)| task).min().unwrap_or(end);
         drop(state);
-        self.wait_until(Want::Quiet, deadline, |state, sleepy| {
+        let name = || "all tasks".to_owned();
+        let (want, goal) = (Want::Quiet, Goal::Before(end));
+        let wait = Wait { want, goal, deadline, what: "waiting for everything", name: &name };
+        self.wait_until(&wait, |state, sleepy| {
             // In this order: what ends is counted after it was submitted.
             let ended = self.ended();
             if ended == self.submitted.load(Ordering::SeqCst) {
                 self.take_back(state);
                 return Ok(true);
             }
-            state.refuse_own_guards("waiting for everything", || "all tasks".into())?;
             self.take_back(state);
             while oldest < end && state.book.find(oldest).is_none() {
                 oldest = oldest.next();
@@ -151,7 +174,6 @@ impl Shared {
 
     /// Waits for everything, and reports the first failure since the last report.
     pub(crate) fn wait_all(self: &Arc<Self>, deadline: Deadline) -> Result<(), StreamError> {
-        self.refuse_inside_task("everything is awaited")?;
         let began = Instant::now();
         if !self.wait_quiet(deadline)? {
             let (what, waited) = ("all tasks".into(), began.elapsed());
@@ -227,7 +249,11 @@ mod tests {
     fn a_waiter_that_need_not_sleep_passes_a_wake_up_on() {
         let shared = shared();
         let worker = shared.sleep.prepare(Want::Work, true);
-        let ended = shared.wait_until(Want::Task, Deadline::NEVER, |_, sleepy| {
+        let name = || "a test".to_owned();
+        let goal = Goal::Task(TaskId::new(0, 0));
+        let (want, deadline) = (Want::Task, Deadline::NEVER);
+        let wait = Wait { want, goal, deadline, what: "a test", name: &name };
+        let ended = shared.wait_until(&wait, |_, sleepy| {
             if sleepy {
                 // Between the waiter's announcement and its last look work arrives, and the end of its wait.
                 shared.queue.push(Ready { slot: 0, priority: 0, blocks: 1, gang: false });

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use syncline_device::Deadline;
 
+use super::holds;
 use super::pick::Picker;
-use super::run;
 use super::shared::Shared;
 use super::sleep::Want;
 use super::sync::{Ordering, thread};
@@ -38,7 +38,7 @@ const HELP_TIME: Duration = Duration::from_micros(20);
 
 /// Runs tasks on `lane` until the stream stops.
 pub(crate) fn work(shared: &Arc<Shared>, lane: usize) {
-    run::enter(shared.stream_id);
+    let _worker = holds::run_above([(shared.stream_id, holds::WORKER)]);
     let mut picker = Picker::default();
     let mut searched = true;
     let patient = !shared.counters.is_crowded();
@@ -244,7 +244,7 @@ impl Shared {
             return None;
         }
         let (lane, mut picker) = self.host_lane()?;
-        run::enter(self.stream_id);
+        let above = holds::run_above([]);
         let (mut count, began) = (0, Moment::now());
         let goes_on = |count| match count {
             0 => true,
@@ -267,7 +267,7 @@ impl Shared {
         if self.lanes[lane].ready.len() > 0 {
             self.sleep.work_arrived();
         }
-        run::leave();
+        drop(above);
         self.counters.helped.fetch_add(count as u64, Ordering::Relaxed);
         Some(count)
     }

@@ -4,6 +4,7 @@
 //! - `random`: those programs in streams of all sizes.
 //! - `bounds`: full rings, heaps and pools; what can never go on; memory that stays constant.
 //! - `capture`: what was captured replays to every edge there was.
+//! - `circles`: waits that could never end, and waits that only look like it.
 //! - `scheduling`: priorities, fairness, blocks, gangs, parts.
 //! - `failure`: panics and errors, poison, cancelling, deadlines.
 //! - `host`: waiting, and the host's own access to buffers.
@@ -13,6 +14,7 @@
 
 mod bounds;
 mod capture;
+mod circles;
 mod failure;
 mod host;
 mod inside;
