@@ -60,6 +60,8 @@ thread_local! {
     static CURRENT: Cell<Held> = const { Cell::new(NOTHING) };
     /// What it runs below that, the outermost first.
     static BELOW: RefCell<Vec<Held>> = const { RefCell::new(Vec::new()) };
+    /// The thread whose run of a plan this thread takes part in.
+    static ACTS_FOR: Cell<Option<ThreadId>> = const { Cell::new(None) };
     static GUARDS: Guards = Guards { count: Cell::new(0), thread: current().id() };
 }
 
@@ -151,6 +153,29 @@ pub fn runs(task: impl Fn(Held) -> bool) -> bool {
 /// Returns `true` if other threads may wait for something that this thread holds.
 pub fn holds_anything() -> bool {
     runs(|_| true) || GUARDS.try_with(|guards| guards.count.get() > 0).unwrap_or(false)
+}
+
+/// Notes that this thread works for `thread`, which waits for it, until the result is dropped.
+#[must_use]
+#[inline]
+pub fn act_for(thread: ThreadId) -> ActsFor {
+    ActsFor(ACTS_FOR.replace(Some(thread)))
+}
+
+/// See [`act_for`].
+#[derive(Debug)]
+pub struct ActsFor(Option<ThreadId>);
+
+impl Drop for ActsFor {
+    #[inline]
+    fn drop(&mut self) {
+        ACTS_FOR.set(self.0);
+    }
+}
+
+/// Returns the thread that this thread works for.
+pub fn acts_for() -> Option<ThreadId> {
+    ACTS_FOR.get()
 }
 
 /// Threads that stand still, as far as one knows.

@@ -197,7 +197,10 @@ impl Uses {
         let began = Instant::now();
         let mut counts = self.lock();
         while counts.conflict(host) {
-            if counts.hosts_conflict(host) && counts.mapped_by.contains(&host.thread) {
+            // A run of a plan waits for its lanes, and so does the thread that made it.
+            let principal = blocked::acts_for();
+            let own = |thread: &ThreadId| *thread == host.thread || Some(*thread) == principal;
+            if counts.hosts_conflict(host) && counts.mapped_by.iter().any(own) {
                 return Err(DeviceError::MappedByCaller { buffer: buffer.id() });
             }
             // Work of a lane runs in order: what is queued behind the work that asks cannot end before it.

@@ -255,8 +255,9 @@ impl LoadedPlan {
         }
         // Reading the clock costs as much as several bodies.
         let began = if is_timed { Instant::now() } else { self.loaded_at };
+        let binder = std::thread::current().id();
         // SAFETY: `&mut self`, the run has not begun, and the one whose place it takes has ended.
-        unsafe { shared.set_mode(RunMode { number, deadline, is_timed, began }) };
+        unsafe { shared.set_mode(RunMode { number, deadline, is_timed, binder, began }) };
         if let Some(board) = shared.board() {
             board.begin(number);
         }

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use syncline_device::DeviceError;
+use syncline_device::blocked::act_for;
 use syncline_plan::OpIndex;
 
 use super::body::Outcome;
@@ -45,6 +46,7 @@ pub fn run_lane(shared: &Shared, lane: usize, mode: RunMode) {
     let work = &shared.lanes[lane];
     let count = work.steps.len() as u64;
     let at = Cell::new(0);
+    let _acts = act_for(mode.binder);
     let outcome = catch_unwind(AssertUnwindSafe(|| match mode.is_timed {
         false => execute::<false>(shared, lane, mode, &at),
         true => execute::<true>(shared, lane, mode, &at),
@@ -150,6 +152,7 @@ impl RunMode {
 /// During run `mode.number`, when all that the step must come after has been done, once.
 pub unsafe fn call_alone(work: &LaneWork, place: usize, mode: &RunMode) -> Option<Failure> {
     let start_ns = if mode.is_timed { mode.elapsed_ns() } else { 0 };
+    let _acts = act_for(mode.binder);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: as this function's.
         unsafe { work.call(&work.steps[place], work.args()) }

@@ -9,6 +9,7 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::ops::Range;
 use std::sync::OnceLock;
+use std::thread::ThreadId;
 use std::time::Instant;
 
 use syncline_device::{Deadline, RawArg};
@@ -182,6 +183,8 @@ pub struct RunMode {
     pub number: u64,
     pub deadline: Deadline,
     pub is_timed: bool,
+    /// The thread that holds the buffers of the run.
+    pub binder: ThreadId,
     /// When a timed run began.
     pub began: Instant,
 }
@@ -229,7 +232,8 @@ impl Shared {
         names: Names,
         now: Instant,
     ) -> Self {
-        let mode = RunMode { number: 0, deadline: Deadline::NEVER, is_timed: false, began: now };
+        let (deadline, binder) = (Deadline::NEVER, std::thread::current().id());
+        let mode = RunMode { number: 0, deadline, is_timed: false, binder, began: now };
         let slot = || RunSlot { mode: UnsafeCell::new(mode), skipped: AtomicU64::new(0) };
         let planned = lanes.iter().enumerate();
         let ran_on = planned.flat_map(|(at, lane)| (0..lane.ops()).map(move |_| at as u16));

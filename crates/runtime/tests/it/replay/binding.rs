@@ -5,7 +5,7 @@ use syncline_device::{DeviceError, DeviceSpec};
 use syncline_plan::{BufferSpec, CostModel, Machine, TaskGraph, TaskSpec};
 use syncline_runtime::UnifiedExecutor;
 use syncline_runtime::replay::{
-    BindError, Bindings, BoundPlan, LoadError, LoadedPlan, RunError, RunTicket,
+    BindError, Bindings, BoundPlan, LoadError, LoadedPlan, RunError, RunTicket, TaskBody,
 };
 
 use super::{compile, devices, increment, load, words, zeroed};
@@ -60,7 +60,7 @@ fn an_alias_that_the_plan_did_not_know_is_refused() {
     let args = [Arg::input(a, all), Arg::input(b, all), Arg::output_existing(c, all)];
     graph.submit(&TaskSpec::new("k", &args)).unwrap();
     let plan = compile(&graph, &Machine::cpu(1));
-    let mut loaded = load(&plan, |_| syncline_runtime::replay::TaskBody::new(|_| ()));
+    let mut loaded = load(&plan, |_| TaskBody::new(|_| ()));
     let (one, other) = (zeroed(64), zeroed(64));
     let bind = |c| Bindings::new().bind("a", &one).bind("b", &one).bind("c", c);
     loaded.run(&bind(&other)).unwrap();
@@ -198,4 +198,20 @@ fn the_thread_that_bound_a_buffer_is_refused_instead_of_waiting_for_itself() {
     bound.run().unwrap();
     drop(bound);
     assert_eq!(buffer.read::<u64>(0, 1).unwrap(), [1]);
+}
+
+#[test]
+fn a_body_that_opens_a_bound_buffer_is_refused_on_every_lane() {
+    let plan = compile(&words(8, 1), &Machine::cpu(2));
+    let buffer = zeroed(64);
+    let mut loaded = load(&plan, |_| {
+        let opened = buffer.clone();
+        TaskBody::new(move |_| match opened.read::<u64>(0, 1) {
+            Err(DeviceError::MappedByCaller { .. }) => Ok(()),
+            outcome => Err(format!("{outcome:?}")),
+        })
+    });
+    loaded.run(&Bindings::new().bind("words", &buffer)).unwrap();
+    let bindings = Bindings::new().bind("words", &buffer);
+    loaded.bind(&bindings).unwrap().start().unwrap().wait().unwrap();
 }
