@@ -11,12 +11,10 @@ fn root() -> PathBuf {
 fn rows(page: &str, heading: &str) -> Vec<Vec<String>> {
     let (_, below) = page.split_once(&format!("\n## {heading}\n")).expect("the heading");
     let table = below.lines().skip_while(|line| !line.starts_with('|'));
-    let cells = |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned());
-    table
-        .take_while(|line| line.starts_with('|'))
-        .skip(2)
-        .map(|line| cells(line).collect())
-        .collect()
+    let cells = |line: &str| -> Vec<String> {
+        line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
+    };
+    table.take_while(|line| line.starts_with('|')).skip(2).map(cells).collect()
 }
 
 /// Returns the texts between backquotes.

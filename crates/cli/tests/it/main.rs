@@ -15,12 +15,14 @@
 //! - `outputs`: links, modes, devices, pipes and full disks under every command that writes
 //! - `documents`: the examples and lists of the pages in `docs/`
 //! - `hostile`: random bytes, sizes that no machine has, names that speak to the terminal, pipes and devices
+//! - `claims`: the tests that ARCHITECTURE.md names exist
 //! - `bad_input`: one clear line and exit status 2
 //!
 //! A new command gets a module of its own.
 
 mod bad_input;
 mod bench;
+mod claims;
 mod deps_check;
 mod deps_convert;
 mod deps_graph;
