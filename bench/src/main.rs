@@ -1,8 +1,18 @@
 //! The benchmarks with their peers, as a program of the project.
 
+use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use syncline_bench::{Effort, describe_machine, names, print, run, run_as_part, to_json};
+
+/// Writes `text` to the file at `path`, or to standard output for `-`.
+fn write(path: &str, text: &str) -> io::Result<()> {
+    match path {
+        "-" => io::stdout().write_all(text.as_bytes()),
+        path => syncline_files::write_file(Path::new(path), |out| out.write_all(text.as_bytes())),
+    }
+}
 
 fn main() -> ExitCode {
     if run_as_part() {
@@ -27,7 +37,7 @@ fn main() -> ExitCode {
     }
     let rows = run(&wanted, effort, print);
     if let Some(path) = json
-        && let Err(error) = std::fs::write(&path, to_json(&describe_machine(), &rows))
+        && let Err(error) = write(&path, &to_json(&describe_machine(), &rows))
     {
         eprintln!("{path}: {error}");
         return ExitCode::from(2);
