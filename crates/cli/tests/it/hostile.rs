@@ -106,7 +106,7 @@ fn names_and_paths_do_not_reach_the_terminal_unescaped() {
     for args in [
         &["run", &spoilt][..],
         &["run", &known],
-        &["run", &path, "--output", &format!("{HOSTILE}=x.npy")],
+        &["run", &path, "--output", &format!("not {HOSTILE}=x.npy")],
         &["deps", "graph", &missing],
         &["deps", "check", &path, "--against", &path],
         &["reshard", "plan", "--from", &toml, "--to", &toml],
