@@ -8,11 +8,8 @@ use syncline_plan::{CompileOptions, ExecutionPlan, Machine, TaskGraph};
 
 /// The magic and the version that this library writes.
 static HEADER: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let plan = ExecutionPlan::compile(
-        &TaskGraph::new(),
-        &Machine::cpu(1),
-        &CompileOptions::default(),
-    );
+    let plan =
+        ExecutionPlan::compile(&TaskGraph::new(), &Machine::cpu(1), &CompileOptions::default());
     plan.expect("an empty plan").to_bytes()[..12].to_vec()
 });
 

@@ -19,7 +19,6 @@ fuzz_target!(|text: &str| {
         let name = format!("model.layers.{layer}.{name}.weight");
         TensorSpec { name, dtype, shape }
     };
-    let specs: Vec<_> =
-        (0..2).flat_map(|layer| names.map(|name| spec(layer, name))).collect();
+    let specs: Vec<_> = (0..2).flat_map(|layer| names.map(|name| spec(layer, name))).collect();
     let _ = MeshLayout::new(mesh, rules).compile(&specs);
 });

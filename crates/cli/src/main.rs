@@ -1,7 +1,7 @@
 //! The `syncline` program.
 //!
 //! Every command goes the same way: what was typed (`clap`) is resolved into loaded inputs and plain options, which run to an
-//! [`Outcome`](outcome::Outcome) or one [`Failure`](outcome::Failure). Exit status 0 is success, 1 a check that found
+//! [`Outcome`] or one [`Failure`](outcome::Failure). Exit status 0 is success, 1 a check that found
 //! something, 2 bad usage or bad input; a closed pipe is success.
 #![forbid(unsafe_code)]
 

@@ -188,19 +188,20 @@ fn slow(is_slow: &Arc<AtomicBool>) -> TaskBody {
 #[test]
 fn a_cancel_stops_the_run_and_leaves_the_plan_usable() {
     let plan = compile(&ring(100), &machine());
-    let is_slow = Arc::new(AtomicBool::new(true));
-    let mut loaded = load(&plan, |_| slow(&is_slow));
     let token = CancelToken::new();
-    loaded.set_cancel(&token);
-    let thread = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(20));
-        token.cancel();
+    let mut loaded = load(&plan, |task| {
+        let (at, token) = (task.index().0, token.clone());
+        let kernel = Kernel::cpu("word", move |_: &mut KernelArgs<'_>| {
+            if at == 20 {
+                token.cancel();
+            }
+        });
+        TaskBody::kernel(&kernel, [])
     });
+    loaded.set_cancel(&token);
     let buffer = zeroed(8);
     let bindings = Bindings::new().bind("words", &buffer);
     assert_eq!(loaded.run(&bindings), Err(RunError::Cancelled));
-    thread.join().unwrap();
-    is_slow.store(false, Ordering::SeqCst);
     loaded.set_cancel(&CancelToken::new());
     loaded.run(&bindings).unwrap();
 }

@@ -79,25 +79,18 @@ fn nothing_behind_a_failure_runs() {
 fn a_cancel_stops_the_run_and_leaves_the_plan_usable() {
     for lanes in [1, 3] {
         let plan = compile(&words(3, 200), &Machine::cpu(lanes));
-        let is_slow = Arc::new(AtomicBool::new(true));
-        let mut loaded = load(&plan, |_| {
-            let is_slow = Arc::clone(&is_slow);
+        let token = CancelToken::new();
+        let mut loaded = load(&plan, |task| {
+            let (at, token) = (task.index().0, token.clone());
             TaskBody::new(move |_| {
-                if is_slow.load(Ordering::SeqCst) {
-                    std::thread::sleep(Duration::from_millis(1));
+                if at == 100 {
+                    token.cancel();
                 }
             })
         });
-        let token = CancelToken::new();
         loaded.set_cancel(&token);
-        let thread = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(20));
-            token.cancel();
-        });
         let bindings = Bindings::new().bind("words", &zeroed(24)).clone();
         assert_eq!(loaded.run(&bindings), Err(RunError::Cancelled));
-        thread.join().unwrap();
-        is_slow.store(false, Ordering::SeqCst);
         // A token that was cancelled stays so, for runs that begin later too.
         assert_eq!(loaded.run(&bindings), Err(RunError::Cancelled));
         loaded.set_cancel(&CancelToken::new());
