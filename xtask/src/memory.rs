@@ -11,8 +11,9 @@ const PACKAGES: &[&str] =
     &["syncline-device", "syncline-runtime", "syncline-reshard", "syncline-kernels"];
 
 /// Left out under AddressSanitizer: counters of allocations replace the allocator; measures of memory count what the
-/// sanitizer keeps; long runs find nothing new; what drivers compile is not instrumented.
-const FILTER: &str = "not (binary(allocations) or test(ten_million_tasks) \
+/// sanitizer keeps; long runs find nothing new; what drivers compile is not instrumented. What must not
+/// compile is not run.
+const FILTER: &str = "not (binary(allocations) or binary(ui) or test(ten_million_tasks) \
     or test(/takes_little_memory|no_more_memory_than_a|memory_of_one/) \
     or (package(syncline-kernels) and test(/_on_(vulkan|opencl)/)))";
 
