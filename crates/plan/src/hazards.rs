@@ -135,6 +135,22 @@ impl ExecutionPlan {
         }
     }
 
+    /// Returns `view` of `memory` as a view of the block that the memory lies in: in an arena it is
+    /// shifted by the memory's offset.
+    ///
+    /// # Panics
+    /// The view reaches past the end of the memory, so far that it cannot be expressed.
+    pub fn view_in_block(&self, memory: MemoryIndex, view: &View) -> View {
+        match self.memories[memory.index()].place {
+            MemoryPlace::Bound => *view,
+            MemoryPlace::Arena { offset } => {
+                let (shape, strides) = (view.shape(), view.strides());
+                View::strided(view.dtype(), view.offset() + offset, shape, strides)
+                    .expect("the view lies inside its memory, and that inside the arena")
+            }
+        }
+    }
+
     /// Calls `each` with every block, the bytes of it and the access that `op` makes; reading, writing or both.
     pub(crate) fn each_use(&self, op: OpIndex, mut each: impl FnMut(BufferId, View, Access)) {
         let mut one = |memory: MemoryIndex, view: &View, access: Access| {
@@ -142,15 +158,7 @@ impl ExecutionPlan {
             if view.is_empty() {
                 return;
             }
-            let view = match self.memories[memory.index()].place {
-                MemoryPlace::Bound => *view,
-                MemoryPlace::Arena { offset } => {
-                    let (shape, strides) = (view.shape(), view.strides());
-                    View::strided(view.dtype(), view.offset() + offset, shape, strides)
-                        .expect("the view lies inside its memory, and that inside the arena")
-                }
-            };
-            each(self.block_of(memory), view, access);
+            each(self.block_of(memory), self.view_in_block(memory, view), access);
         };
         match self.ops[op.index()].kind {
             OpKind::Task(task) => {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use syncline_deps::trace::{Lane, Trace, TraceBuffer, TraceTask};
-use syncline_deps::{Access, Arg, BufferId, ScopeKind};
+use syncline_deps::{Access, Arg, BufferId, OverlapStats, Region, ScopeKind};
 use syncline_plan::{
     Copy, ExecutionPlan, LaneIndex, MemoryIndex, MemoryPlace, OpIndex, OpKind, TaskIndex,
 };
@@ -31,9 +31,11 @@ pub struct Executed {
 /// An op that had to wait until another had done with bytes of an arena.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reuse {
-    /// Position in the trace of the last user of the old memory, on its lane.
+    /// Position in the trace of an op that used the old memory: the last on its lane, or, where lanes
+    /// steal, one that used these very bytes.
     pub pred: usize,
-    /// Position in the trace of the first user of the new memory, on its lane.
+    /// Position in the trace of an op that used the new memory: the first on its lane, or, where lanes
+    /// steal, one that used these very bytes.
     pub succ: usize,
     /// What people call the bytes, such as `cpu:0 arena[0:4096], where `q` lay`.
     pub region: String,
@@ -66,6 +68,8 @@ struct Writer<'a> {
     copy_number: Vec<usize>,
     /// Position in the trace of every task that was written.
     written: Vec<Option<u64>>,
+    /// By op: its position in the trace.
+    entry_of: Vec<usize>,
     /// By memory: on each lane of the plan the first and the last entry that used it.
     users: Vec<Vec<(LaneIndex, u64, u64)>>,
     lanes: Vec<Lane>,
@@ -86,6 +90,7 @@ impl<'a> Writer<'a> {
             plan,
             copy_number: plan.ops().iter().map(number).collect(),
             written: vec![None; plan.tasks().len()],
+            entry_of: vec![0; plan.ops().len()],
             users: vec![Vec::new(); plan.memories().len()],
             lanes: run.lanes.iter().map(|name| Lane::Name(name.as_str().into())).collect(),
             trace: Trace { buffers: buffers(plan), ..Trace::default() },
@@ -103,9 +108,13 @@ impl<'a> Writer<'a> {
                     self.copy(&self.plan.copies()[copy.index()], number, lane)
                 }
             };
+            self.entry_of[op.index()] = self.trace.tasks.len();
             self.trace.tasks.push(entry);
         }
-        let reuses = self.reuses();
+        let reuses = match self.run.steals {
+            true => self.reuses_by_bytes(),
+            false => self.reuses_by_lane(),
+        };
         self.run.list_lanes(&mut self.trace);
         Executed { trace: self.trace, ids: self.ids, reuses }
     }
@@ -169,8 +178,53 @@ impl<'a> Writer<'a> {
         Arg { access, ..arg }
     }
 
-    /// Whoever used bytes last comes before whoever uses them next, lane by lane.
-    fn reuses(&self) -> Vec<Reuse> {
+    /// Returns the reuses that lanes which steal go by: of two ops that use the same bytes of an arena
+    /// for two memories. A memory may begin to be used where the old one is over, while other bytes
+    /// of the old one are still in use.
+    fn reuses_by_bytes(&self) -> Vec<Reuse> {
+        let deps = self.plan.op_deps();
+        let mut reuses = Vec::new();
+        for op in 0..deps.len() as u32 {
+            for dep in deps.of(OpIndex(op)).iter().filter(|dep| !dep.is_of_last_run) {
+                let [pred, succ] = [dep.op, OpIndex(op)].map(|op| self.entry_of[op.index()]);
+                reuses.extend(self.reuse_between(pred, succ));
+            }
+        }
+        reuses
+    }
+
+    /// Returns the first bytes found that both entries use, one of them to write, as two memories.
+    fn reuse_between(&self, pred: usize, succ: usize) -> Option<Reuse> {
+        let uses = |entry: usize| {
+            let args = self.trace.tasks[entry].args.iter().map(|arg| arg.arg);
+            args.filter(|arg| arg.access != Access::NoDep && !arg.view.is_empty())
+        };
+        let place = |arg: &Arg| {
+            let memory = &self.plan.memories()[arg.buffer.0 as usize];
+            (memory.place != MemoryPlace::Bound).then_some(memory.device)
+        };
+        let region = |arg: &Arg| {
+            Region::of(&self.plan.view_in_block(MemoryIndex(arg.buffer.0 as u32), &arg.view))
+        };
+        let pairs = uses(pred).flat_map(|old| uses(succ).map(move |new| (old, new)));
+        let mut reusing = pairs.filter(|(old, new)| {
+            old.buffer != new.buffer
+                && (old.access.writes() || new.access.writes())
+                && place(old).is_some()
+                && place(old) == place(new)
+        });
+        reusing.find_map(|(old, new)| {
+            let [a, b] = [&old, &new].map(region);
+            let bytes = (a.start().max(b.start()), a.end().min(b.end()));
+            let shares = a.overlaps(&b, &mut OverlapStats::default());
+            let [old, new] = [old, new].map(|arg| arg.buffer.0 as usize);
+            shares.then(|| Reuse { pred, succ, region: self.words(old, new, bytes) })
+        })
+    }
+
+    /// Returns the reuses that lanes in order go by: all users of the old memory come before those of
+    /// the new one, lane by lane.
+    fn reuses_by_lane(&self) -> Vec<Reuse> {
         let first = |memory: &usize| self.users[*memory].iter().map(|user| user.1).min();
         let mut order: Vec<usize> =
             (0..self.users.len()).filter(|memory| first(memory).is_some()).collect();
@@ -202,16 +256,20 @@ impl<'a> Writer<'a> {
     }
 
     fn wait_for(&self, old: usize, new: usize, bytes: (u64, u64), reuses: &mut Vec<Reuse>) {
-        let buffer = |memory: usize| &self.trace.buffers[memory];
-        let place = buffer(new).extra.get("device").and_then(Value::as_str).unwrap_or("arena");
-        let name = buffer(old).name.as_deref().unwrap_or("another");
-        let region = format!("{place}[{}:{}], where `{name}` lay", bytes.0, bytes.1);
+        let region = self.words(old, new, bytes);
         for &(old_lane, _, pred) in &self.users[old] {
             for &(_, succ, _) in self.users[new].iter().filter(|user| user.0 != old_lane) {
                 let (pred, succ) = (pred as usize, succ as usize);
                 reuses.push(Reuse { pred, succ, region: region.clone() });
             }
         }
+    }
+
+    fn words(&self, old: usize, new: usize, (start, end): (u64, u64)) -> String {
+        let buffer = |memory: usize| &self.trace.buffers[memory];
+        let place = buffer(new).extra.get("device").and_then(Value::as_str).unwrap_or("arena");
+        let name = buffer(old).name.as_deref().unwrap_or("another");
+        format!("{place}[{start}:{end}], where `{name}` lay")
     }
 
     fn next_id(&self) -> u64 {

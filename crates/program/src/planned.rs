@@ -205,7 +205,8 @@ impl Program {
         for ((_, memory), kept) in loaded.plan().bound_memories().zip(read_back(buffers)?) {
             contents[memory.buffer.0 as usize] = kept;
         }
-        Ok(collect(loaded.plan(), &times, &ran_on, contents))
+        let steals = loaded.steals();
+        Ok(Run { steals, ..collect(loaded.plan(), &times, &ran_on, contents) })
     }
 
     fn failed(&self, error: syncline_runtime::replay::RunError) -> RunError {
@@ -285,6 +286,7 @@ pub(crate) fn collect(
         lanes: lane_names(plan),
         copies,
         plan: Some(plan.clone()),
+        steals: false,
     }
 }
 

@@ -33,6 +33,9 @@ pub struct Run {
     pub copies: Vec<CopyTiming>,
     /// The plan that was run, if there was one.
     pub plan: Option<Arc<ExecutionPlan>>,
+    /// Whether idle lanes took ops of busy ones. Bytes then decided what an op came after, and the order
+    /// on the plan's lanes did not.
+    pub steals: bool,
 }
 
 /// When and where bytes were copied from one device to another.
@@ -164,7 +167,15 @@ impl Run {
             timing.end_ns -= first_ns;
         }
         let makespan_ns = timings.iter().map(|timing| timing.end_ns).max().unwrap_or(0);
-        Self { contents, makespan_ns, timings, lanes, copies: Vec::new(), plan: None }
+        Self {
+            contents,
+            makespan_ns,
+            timings,
+            lanes,
+            copies: Vec::new(),
+            plan: None,
+            steals: false,
+        }
     }
 }
 

@@ -63,7 +63,7 @@ impl Program {
             |op: &syncline_plan::Forecast| OpTime { start_ns: op.start_ns, end_ns: op.end_ns };
         let times: Vec<OpTime> = forecast.iter().map(time).collect();
         let ran_on: Vec<_> = forecast.iter().map(|op| op.lane).collect();
-        Ok(collect(&plan, &times, &ran_on, Vec::new()))
+        Ok(Run { steals: deps.is_some(), ..collect(&plan, &times, &ran_on, Vec::new()) })
     }
 }
 

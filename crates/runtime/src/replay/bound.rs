@@ -318,6 +318,14 @@ impl LoadedPlan {
             .collect()
     }
 
+    /// Returns `true` if idle lanes take ops of busy ones. The plan's [`op_deps`] then decide what an op
+    /// comes after, and the order on its lane does not.
+    ///
+    /// [`op_deps`]: syncline_plan::ExecutionPlan::op_deps
+    pub fn steals(&self) -> bool {
+        self.shared.board().is_some()
+    }
+
     /// The lane that ran each op in the last timed run: its own in the plan, or one that was idle. By number of op.
     pub fn ran_on(&mut self) -> Vec<LaneIndex> {
         let ran_on = self.shared.ran_on.iter();
