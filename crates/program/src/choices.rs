@@ -29,28 +29,30 @@ impl Choices {
     /// A task that can run nowhere.
     fn new(program: &Program, devices: &[DeviceSpec]) -> Result<Self, ProgramError> {
         let tasks = program.tasks().iter().zip(&program.trace().tasks).enumerate();
-        let of_task = tasks
-            .map(|(index, (what, task))| {
-                let views: Vec<View> = task.args.iter().map(|arg| arg.arg.view).collect();
-                let wanted = if what.devices.is_empty() { devices } else { &what.devices };
-                let mut refused = None;
-                let can = wanted.iter().copied().filter(|spec| {
-                    let body = require_body(what, &views, spec.backend);
-                    body.map_err(|source| refused.get_or_insert(source).clone()).is_ok()
+        let mut views: Vec<View> = Vec::new();
+        let mut of_task = Vec::with_capacity(program.tasks().len());
+        for (index, (what, task)) in tasks {
+            views.clear();
+            views.extend(task.args.iter().map(|arg| arg.arg.view));
+            let is_free = what.devices.is_empty();
+            let wanted = if is_free { devices } else { &what.devices };
+            let body = |spec: &DeviceSpec| require_body(what, &views, spec.backend);
+            let Some(refused) = wanted.iter().find_map(|spec| body(spec).err()) else {
+                of_task.push(what.devices.clone());
+                continue;
+            };
+            let can: Vec<_> = wanted.iter().copied().filter(|spec| body(spec).is_ok()).collect();
+            if can.is_empty() {
+                return Err(ProgramError::NoDevice {
+                    place: Place::task(index, task.id).member("kernel"),
+                    kernel: what.kernel.name().to_string(),
+                    devices: names(wanted),
+                    source: refused,
                 });
-                let can: Vec<DeviceSpec> = can.collect();
-                match refused {
-                    Some(source) if can.is_empty() => Err(ProgramError::NoDevice {
-                        place: Place::task(index, task.id).member("kernel"),
-                        kernel: what.kernel.name().to_string(),
-                        devices: names(wanted),
-                        source,
-                    }),
-                    _ => Ok(can),
-                }
-            })
-            .collect::<Result<Vec<_>, _>>()?;
-        let used = |spec: &DeviceSpec| of_task.iter().any(|choice| choice.contains(spec));
+            }
+            of_task.push(can);
+        }
+        let used = |spec: &DeviceSpec| of_task.iter().any(|choice| is_free_or_has(choice, *spec));
         let devices = devices.iter().copied().filter(used).collect();
         Ok(Self { of_task, devices })
     }
@@ -68,12 +70,17 @@ impl Choices {
 
     /// The same, with `device` as the only choice of every task that has it among others.
     pub fn preferring(&self, device: DeviceSpec) -> Self {
-        let prefer = |choice: &Vec<DeviceSpec>| match choice.contains(&device) {
+        let prefer = |choice: &Vec<DeviceSpec>| match is_free_or_has(choice, device) {
             true => vec![device],
             false => choice.clone(),
         };
         Self { of_task: self.of_task.iter().map(prefer).collect(), devices: self.devices.clone() }
     }
+}
+
+/// Returns `true` if a task with that choice may run on `device`.
+fn is_free_or_has(choice: &[DeviceSpec], device: DeviceSpec) -> bool {
+    choice.is_empty() || choice.contains(&device)
 }
 
 fn require_body(task: &ProgramTask, views: &[View], backend: Backend) -> Result<(), DeviceError> {

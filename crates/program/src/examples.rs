@@ -245,7 +245,8 @@ mod tests {
         for example in EXAMPLES {
             let try_values = |values: Vec<(String, u64)>| super::example(example.name, &values);
             for setting in example.settings {
-                for value in [setting.most + 1, 99_999_999_999_999, u64::MAX] {
+                let values = [setting.most + 1, 99_999_999_999_999, u64::MAX];
+                for value in values.into_iter().filter(|value| *value > setting.most) {
                     let error = try_values(vec![(setting.name.to_owned(), value)]).unwrap_err();
                     assert!(matches!(error, ExampleError::TooLarge { .. }), "{error}");
                 }
