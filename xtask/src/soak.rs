@@ -50,7 +50,8 @@ const PARTS: &[Part] = &[
         let waits = ["--package", "syncline-plan", "-E", "test(no_wait_can_be_dropped)"];
         tests(&waits, &[("SYNCLINE_SEEDS", &size.count(20_000))])
     }),
-    ("seeds", 20, |size| tests(&["--workspace"], &[("SYNCLINE_SEEDS", &size.count(5_000))])),
+    ("uninitialized", 4, |_| memory::oclgrind(memory::UNINITIALIZED)),
+    ("seeds", 16, |size| tests(&["--workspace"], &[("SYNCLINE_SEEDS", &size.count(5_000))])),
     ("asan", 10, |size| memory::asan(size.of(200))),
     ("fuzz", 4, |size| fuzz::run(&[], Duration::from_secs(size.of(60)))),
 ];

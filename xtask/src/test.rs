@@ -41,7 +41,7 @@ pub fn steps(only: &[&str]) -> Result<(), String> {
             python.iter().map(|path| ("SYNCLINE_PYTHON", path.as_str())).collect();
         nextest::run(nextest::profile(), "target", &["--workspace"], &environment)
     });
-    steps.step("oclgrind", memory::oclgrind);
+    steps.step("oclgrind", || memory::oclgrind(memory::DATA_RACES));
     steps.step("asan", || memory::asan(ASAN_SEEDS));
     steps.step("fuzz", || fuzz::run(&[], FUZZ_EACH));
     steps.finish()
