@@ -239,7 +239,9 @@ mod tests {
             last = Some(shared.submit(task.spec, None).expect("room"));
         }
         let worker = shared.sleep.prepare(Want::Work, true);
-        assert_eq!(shared.help(shared.sleep.alarms(), Deadline::NEVER), Some(16), "a burst");
+        // A burst, or what of it fits into the time that a helper may take.
+        let helped = shared.help(shared.sleep.alarms(), Deadline::NEVER);
+        assert!(helped.is_some_and(|count| (1..=16).contains(&count)), "{helped:?}");
         assert!(shared.has_work());
         assert_eq!(shared.sleep.permits(), 1, "nobody runs the last one");
         shared.sleep.cancel(worker);
