@@ -191,7 +191,7 @@ fn tied_output(specs: &[TensorSpec]) -> Option<TensorRule> {
     }
     let embedding = names.find(|name| is_embedding(name))?;
     if names.any(is_embedding) {
-        // Which of them it is, nobody can tell: with stages, the proof refuses.
+        // The names do not say which of them it is: with stages, the proof refuses.
         return None;
     }
     let output = match embedding {

@@ -20,7 +20,7 @@ pub(crate) struct MappedFile {
 }
 
 impl MappedFile {
-    /// Maps a file of somebody else, following links.
+    /// Maps a file that this program did not write, following links.
     pub(crate) fn open(path: &Path) -> Result<Self, CheckpointError> {
         Self::map(path, open_regular(path))
     }

@@ -139,7 +139,7 @@ impl Drop for VulkanMemory {
     }
 }
 
-// SAFETY: a piece has one place and one size, and is nobody else's until it goes back; device memory is mapped once.
+// SAFETY: a piece has one place and one size, and belongs to one owner until it goes back; device memory is mapped once.
 unsafe impl Memory for VulkanMemory {
     fn bytes(&self) -> u64 {
         self.piece().bytes()

@@ -124,7 +124,7 @@ fn damaged_layouts_and_indices_are_refused_or_read_but_never_a_panic() {
     });
 }
 
-/// Everything that is written through a name that somebody has planted a link or a pipe under.
+/// Writes through names under which a link or a pipe was planted.
 #[test]
 fn planted_links_are_not_followed() {
     let (from, folder) = model("planted");

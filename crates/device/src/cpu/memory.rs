@@ -59,7 +59,7 @@ impl Drop for CpuMemory {
     }
 }
 
-// SAFETY: a piece has one address and one size, is zero at first, and is nobody else's until it goes back.
+// SAFETY: a piece has one address and one size, is zero at first, and belongs to one owner until it goes back.
 unsafe impl Memory for CpuMemory {
     fn bytes(&self) -> u64 {
         self.piece().bytes
