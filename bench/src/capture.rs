@@ -37,7 +37,8 @@ fn cholesky(tiles: u64) -> Result<Vec<(&'static str, Vec<Arg>)>, ViewError> {
     Ok(tasks)
 }
 
-/// Writes the tasks of a Cholesky factorisation to a file, beside the copy of their arguments as they are in memory.
+/// Writes the tasks of a Cholesky factorisation to a file, beside the copy of their arguments as
+/// they are in memory.
 pub fn run(effort: Effort) -> Vec<Row> {
     let (tiles, times) = match effort {
         Effort::Smoke => (4, 1),

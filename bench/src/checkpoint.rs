@@ -1,9 +1,10 @@
-//! Checkpoints from one layout to another on disk, beside `cp -r` of the same bytes and the same in Python; and refits over
-//! MPI beside shared memory.
+//! Checkpoints from one layout to another on disk, beside `cp -r` of the same bytes and the same in
+//! Python; and refits over MPI beside shared memory.
 //!
-//! The source is in the page cache on all sides, and all sides count until their data is on disk: ours syncs every
-//! file before the destination has its name, the files that `cp` wrote are synced by `sync`, Python syncs each file that
-//! it has saved. `cp` alone, whose bytes are only in memory when it ends, stands beside them. Rounds are interleaved.
+//! The source is in the page cache on all sides, and all sides count until their data is on disk:
+//! ours syncs every file before the destination has its name, the files that `cp` wrote are synced
+//! by `sync`, Python syncs each file that it has saved. `cp` alone, whose bytes are only in memory
+//! when it ends, stands beside them. Rounds are interleaved.
 
 mod model;
 mod ranks;

@@ -1,4 +1,5 @@
-//! `explain`: what it costs to see what happened: timing a run, writing and opening its report, simulating another machine.
+//! `explain`: what it costs to see what happened: timing a run, writing and opening its report,
+//! simulating another machine.
 
 mod browser;
 
@@ -78,7 +79,8 @@ fn spin() {
     }
 }
 
-/// A tiled Cholesky factorisation with times, as a capture of a run would have them: two lanes in turns.
+/// A tiled Cholesky factorisation with times, as a capture of a run would have them: two lanes in
+/// turns.
 fn timed_trace(tiles: u64) -> Trace {
     let mut trace = program("cholesky", &[("tiles", tiles), ("tile", 1)]).trace().clone();
     for (at, task) in (0..).zip(&mut trace.tasks) {
@@ -100,7 +102,8 @@ fn report(trace: &Trace, times: usize) -> Row {
     row.beside("limit:aim", 2_000.0)
 }
 
-/// The same page in a browser, if there is one: opened, and flown over. A screen shows a frame every 16.7 ms.
+/// The same page in a browser, if there is one: opened, and flown over. A screen shows a frame
+/// every 16.7 ms.
 fn page(trace: &Trace) -> Vec<Row> {
     let run = Run::from_trace(trace).expect("a valid trace");
     let Some(opened) = browser::open(&render(&[run]).expect("a run to show")) else {
@@ -120,7 +123,8 @@ fn page(trace: &Trace) -> Vec<Row> {
     rows
 }
 
-/// A stencil on a machine with 16 lanes, from the bytes of a file to the times of all tasks; and what limits it.
+/// A stencil on a machine with 16 lanes, from the bytes of a file to the times of all tasks; and
+/// what limits it.
 fn simulation(grid: u64, times: usize) -> Vec<Row> {
     let settings = [("tiles", grid), ("tile", 1), ("steps", grid)];
     let machine = machine_from_toml("[[device]]\nname = \"cpu:0\"\nlanes = 16\n");

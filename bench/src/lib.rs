@@ -1,8 +1,9 @@
 //! Syncline's benchmarks: every figure with a peer or a limit beside it, measured in the same run.
 //!
-//! `cargo xtask bench [NAME] [--quick] [--json FILE]` measures with all peers; `syncline bench` the same without those
-//! that have to be compiled or installed. One module a benchmark; each returns [`Row`]s, and each also runs as a test
-//! with tiny sizes. `README.md` in this folder says what the figures stand for.
+//! `cargo xtask bench [NAME] [--quick] [--json FILE]` measures with all peers; `syncline bench` the
+//! same without those that have to be compiled or installed. One module a benchmark; each returns
+//! [`Row`]s, and each also runs as a test with tiny sizes. `README.md` in this folder says what the
+//! figures stand for.
 
 mod capture;
 mod checkpoint;
@@ -66,7 +67,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     BENCHES.iter().map(|(name, _)| *name)
 }
 
-/// Runs the benchmarks called `wanted`, or all of them where none is, and calls `each` with the rows of one.
+/// Runs the benchmarks called `wanted`, or all of them where none is, and calls `each` with the
+/// rows of one.
 pub fn run(wanted: &[String], effort: Effort, mut each: impl FnMut(&[Row])) -> Vec<Row> {
     let mut rows = Vec::new();
     for (name, run) in BENCHES {

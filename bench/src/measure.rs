@@ -19,7 +19,8 @@ pub fn figure(mut samples: Vec<f64>) -> Figure {
     Figure { median: at(2), spread: (at(3) - at(1)) / 2.0 }
 }
 
-/// Calls `run` once to warm up, then `times` times, and divides each time by `count`: nanoseconds per item.
+/// Calls `run` once to warm up, then `times` times, and divides each time by `count`: nanoseconds
+/// per item.
 pub fn ns_per(times: usize, count: u64, mut run: impl FnMut() -> Duration) -> Figure {
     run();
     figure((0..times.max(1)).map(|_| run().as_nanos() as f64 / count as f64).collect())
@@ -46,10 +47,11 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Runs all sides once to warm up, then `times` rounds in which each has its turn, and returns the nanoseconds of each.
+/// Runs all sides once to warm up, then `times` rounds in which each has its turn, and returns the
+/// nanoseconds of each.
 ///
-/// What else the machine does hits all sides of a round alike; and since another one begins each round, none always
-/// comes after the same.
+/// What else the machine does hits all sides of a round alike; and since another one begins each
+/// round, none always comes after the same.
 pub fn interleaved(times: usize, sides: &mut [Side<'_>]) -> Vec<Vec<f64>> {
     let count = sides.len();
     sides.iter_mut().for_each(|side| (side.run)());

@@ -1,15 +1,18 @@
 //! `metg`: the smallest task at which half the machine's power is still useful work, METG(50%).
 //!
-//! As Task Bench measures it: a pattern of tasks over time steps; each body is a compute loop, and its length is halved
-//! until less than half of what the cores could do is done. The figure is the time a task takes there,
-//! overhead included: elapsed time times cores over tasks, interpolated at 50%. Smaller is better.
+//! As Task Bench measures it: a pattern of tasks over time steps; each body is a compute loop, and
+//! its length is halved until less than half of what the cores could do is done. The figure is the
+//! time a task takes there, overhead included: elapsed time times cores over tasks, interpolated at
+//! 50%. Smaller is better.
 //!
-//! Ours is the replay of a plan that was compiled before; peers run the same edges with the same loop. The power of the
-//! machine is what plain threads, one a core, reach with the loop in the same process: the best of several tries.
+//! Ours is the replay of a plan that was compiled before; peers run the same edges with the same
+//! loop. The power of the machine is what plain threads, one a core, reach with the loop in the
+//! same process: the best of several tries.
 //!
-//! Steps are as wide as there are cores, and eight tasks wide. At a width of two cores, patterns without real
-//! dependencies between columns say little: one lane alone reaches one half where the peak was measured a little low, and
-//! the figure is then the time of the shortest loop. No ratio is made of figures below [`ARTEFACT_NS`].
+//! Steps are as wide as there are cores, and eight tasks wide. At a width of two cores, patterns
+//! without real dependencies between columns say little: one lane alone reaches one half where the
+//! peak was measured a little low, and the figure is then the time of the shortest loop. No ratio
+//! is made of figures below [`ARTEFACT_NS`].
 
 mod patterns;
 pub mod streamed;
@@ -96,8 +99,8 @@ fn metg(curve: &[Point]) -> f64 {
     }
 }
 
-/// The body: a chain of multiplications and additions. The compiler must not know the numbers: with these, the chain stays
-/// at one, and the whole loop would be left out.
+/// The body: a chain of multiplications and additions. The compiler must not know the numbers: with
+/// these, the chain stays at one, and the whole loop would be left out.
 fn compute(length: u32) {
     let mut value = std::hint::black_box(1.0f64);
     let (factor, summand) = std::hint::black_box((0.999_999, 0.000_001));
@@ -107,7 +110,8 @@ fn compute(length: u32) {
     std::hint::black_box(value);
 }
 
-/// Loop rounds per nanosecond that plain threads reach together, starting at the same time: the best of several tries.
+/// Loop rounds per nanosecond that plain threads reach together, starting at the same time: the
+/// best of several tries.
 fn peak() -> f64 {
     const ROUNDS: u32 = 1 << 22;
     let tries = (0..9).map(|_| {

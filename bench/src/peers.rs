@@ -1,7 +1,9 @@
-//! Peers written in C and C++, compiled when they are needed, and the Python of those that are written in it.
+//! Peers written in C and C++, compiled when they are needed, and the Python of those that are
+//! written in it.
 //!
-//! A peer is one file in `bench/peers`. It prints one number for each line of its result: what it measured. Where
-//! the compiler or a library is missing, the rows beside that peer are left out, and a line says why.
+//! A peer is one file in `bench/peers`. It prints one number for each line of its result: what it
+//! measured. Where the compiler or a library is missing, the rows beside that peer are left out,
+//! and a line says why.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,8 +16,8 @@ pub fn leave_out() {
     LEFT_OUT.store(true, Ordering::Relaxed);
 }
 
-/// The first Python for which `statement` succeeds: the one that the tests use, or the system's. `None`, with a word, where
-/// none has `what` is needed.
+/// The first Python for which `statement` succeeds: the one that the tests use, or the system's.
+/// `None`, with a word, where none has `what` is needed.
 pub fn python(what: &str, statement: &str) -> Option<String> {
     if LEFT_OUT.load(Ordering::Relaxed) {
         return None;

@@ -1,9 +1,10 @@
 //! `replay`: what running a compiled plan costs per task, and what compiling costs.
 //!
-//! Bodies are empty boxed closures, declared to cost a microsecond each, so that the planner spreads them over the lanes
-//! as it would real ones. Peers run the same edges: a bare loop over boxed closures in order, a runner with atomic
-//! counters on rayon, and oneTBB's flow graph. All are measured in turns within one run. Besides: what stealing and overlap
-//! bring, and what a kernel costs without a plan.
+//! Bodies are empty boxed closures, declared to cost a microsecond each, so that the planner
+//! spreads them over the lanes as it would real ones. Peers run the same edges: a bare loop over
+//! boxed closures in order, a runner with atomic counters on rayon, and oneTBB's flow graph. All
+//! are measured in turns within one run. Besides: what stealing and overlap bring, and what a
+//! kernel costs without a plan.
 
 mod graphs;
 mod kernels;

@@ -1,10 +1,11 @@
 //! Refits between processes, beside one memcpy of the same bytes by as many processes.
 //!
-//! Four processes hold a model in one layout and move it to another over shared memory: directly into the
-//! destination, and through slots. In the same run, between the same barriers, each copies as many bytes as it has to
-//! move from one private buffer to another: with memcpy, and with stores that bypass the caches, which is what the
-//! memory can do. Rounds are interleaved, so that a noisy neighbour disturbs all alike. Where there is a torch with gloo, it
-//! moves the same plan right after them.
+//! Four processes hold a model in one layout and move it to another over shared memory: directly
+//! into the destination, and through slots. In the same run, between the same barriers, each copies
+//! as many bytes as it has to move from one private buffer to another: with memcpy, and with stores
+//! that bypass the caches, which is what the memory can do. Rounds are interleaved, so that a noisy
+//! neighbour disturbs all alike. Where there is a torch with gloo, it moves the same plan right
+//! after them.
 
 pub mod gloo;
 pub mod model;

@@ -1,9 +1,10 @@
 //! `stream`: submitting and running tasks at the same time.
 //!
-//! Empty bodies, submitted and run to the end; the same with the worker kept busy elsewhere, so that submission alone
-//! is measured; how much resident memory grows while many tasks pass; and the smallest task at which half of the machine
-//! still does useful work (METG, as Task Bench defines it). The peers are OpenMP (gcc) with the same graphs as `depend`
-//! clauses, and StarPU with the same graphs over data handles.
+//! Empty bodies, submitted and run to the end; the same with the worker kept busy elsewhere, so
+//! that submission alone is measured; how much resident memory grows while many tasks pass; and the
+//! smallest task at which half of the machine still does useful work (METG, as Task Bench defines
+//! it). The peers are OpenMP (gcc) with the same graphs as `depend` clauses, and StarPU with the
+//! same graphs over data handles.
 
 mod graphs;
 

@@ -1,9 +1,10 @@
 //! `submit`: what finding the dependencies of a task costs.
 //!
-//! Bodies are empty: tasks go in, edges come out into a list. Every run starts with a new submitter, so that meeting each
-//! view for the first time is part of the figure; rows named `again` submit the same graph a second time. The peer is
-//! OpenMP (gcc) with the same graphs as `depend` clauses on addresses, which it compares for equality only; it also
-//! runs the empty bodies, on two threads.
+//! Bodies are empty: tasks go in, edges come out into a list. Every run starts with a new
+//! submitter, so that meeting each view for the first time is part of the figure; rows named
+//! `again` submit the same graph a second time. The peer is OpenMP (gcc) with the same graphs as
+//! `depend` clauses on addresses, which it compares for equality only; it also runs the empty
+//! bodies, on two threads.
 
 mod workloads;
 

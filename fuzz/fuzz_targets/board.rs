@@ -1,4 +1,5 @@
-//! Any bytes where a group of processes expects its board: joined, refused or failed, never a panic.
+//! Any bytes where a group of processes expects its board: joined, refused or failed, never a
+//! panic.
 #![no_main]
 
 use std::fs::File;

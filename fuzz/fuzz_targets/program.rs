@@ -1,4 +1,5 @@
-//! Any text given to the loader of programs, which checks kernels, scalars, arguments and contents too.
+//! Any text given to the loader of programs, which checks kernels, scalars, arguments and contents
+//! too.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Any text given to the reader of traces: an error or a valid trace, never a panic, never unbounded memory.
+//! Any text given to the reader of traces: an error or a valid trace, never a panic, never
+//! unbounded memory.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Fuzzing: every file of `fuzz/fuzz_targets`, two at a time, from the kept corpus and from what earlier runs found.
+//! Fuzzing: every file of `fuzz/fuzz_targets`, two at a time, from the kept corpus and from what
+//! earlier runs found.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -77,7 +78,8 @@ fn fuzz(folder: &Path, target: &str, each: Duration) -> Result<(), String> {
         .args(["-timeout=20", "-rss_limit_mb=2048", "-max_len=4096", "-print_final_stats=1"])
         .arg(format!("-max_total_time={}", each.as_secs().max(1)))
         .arg(format!("-artifact_prefix={}/crash-{target}-", folder.display()))
-        // Its own exit handlers leak nothing that grows; leaks of an input would end in the limit of memory.
+        // Its own exit handlers leak nothing that grows; leaks of an input would end in the limit
+        // of memory.
         .env("ASAN_OPTIONS", "detect_leaks=0")
         .stdin(Stdio::null())
         .output()

@@ -1,7 +1,7 @@
 //! The project's own tasks: `cargo xtask setup | test | step | fuzz | bench | soak`.
 //!
-//! What a new machine lacks, `setup` installs; `test` calls it first. Nothing here is needed to build or use the
-//! library itself.
+//! What a new machine lacks, `setup` installs; `test` calls it first. Nothing here is needed to
+//! build or use the library itself.
 
 mod command;
 mod fuzz;

@@ -1,4 +1,5 @@
-//! Tests under checkers of memory: AddressSanitizer for what runs on the host, oclgrind for kernels of OpenCL.
+//! Tests under checkers of memory: AddressSanitizer for what runs on the host, oclgrind for kernels
+//! of OpenCL.
 
 use std::fs;
 use std::process::Command;
@@ -10,16 +11,17 @@ use crate::{nextest, steps};
 const PACKAGES: &[&str] =
     &["syncline-device", "syncline-runtime", "syncline-reshard", "syncline-kernels"];
 
-/// Left out under AddressSanitizer: counters of allocations replace the allocator; measures of memory count what the
-/// sanitizer keeps; long runs find nothing new; what drivers compile is not instrumented. What must not
-/// compile is not run.
+/// Left out under AddressSanitizer: counters of allocations replace the allocator; measures of
+/// memory count what the sanitizer keeps; long runs find nothing new; what drivers compile is not
+/// instrumented. What must not compile is not run.
 const FILTER: &str = "not (binary(allocations) or binary(ui) or test(ten_million_tasks) \
     or test(/takes_little_memory|no_more_memory_than_a|memory_of_one/) \
     or (package(syncline-kernels) and test(/_on_(vulkan|opencl)/)))";
 
 const FOLDER: &str = "target/asan";
 
-/// Threads of drivers set alternative stacks for signals, which the sanitizer would take for its own and unmap.
+/// Threads of drivers set alternative stacks for signals, which the sanitizer would take for its
+/// own and unmap.
 const ASAN_OPTIONS: &str = "detect_leaks=0:detect_stack_use_after_return=1:use_sigaltstack=0";
 
 /// Runs the tests of unsafe code under AddressSanitizer, `seeds` of each random one.
@@ -56,7 +58,8 @@ pub const DATA_RACES: &str = "OCLGRIND_DATA_RACES";
 /// Too slow for every change: a simulated load looks up who wrote the value.
 pub const UNINITIALIZED: &str = "OCLGRIND_UNINITIALIZED";
 
-/// Runs the OpenCL kernels on a simulated device that knows which work item wrote each byte, with one of its checks.
+/// Runs the OpenCL kernels on a simulated device that knows which work item wrote each byte, with
+/// one of its checks.
 pub fn oclgrind(check: &str) -> Result<(), String> {
     if !fs::exists(OCLGRIND).unwrap_or(false) {
         return steps::skip("no oclgrind to run the OpenCL kernels in; install oclgrind");

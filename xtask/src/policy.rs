@@ -1,7 +1,7 @@
 //! What `deny.toml` demands of every crate that we use, and the Rust version that we promise.
 //!
-//! `cargo deny` reads the same file and knows more (advisories); building it takes longer than all our lints, so that it runs
-//! only where it is installed.
+//! `cargo deny` reads the same file and knows more (advisories); building it takes longer than all
+//! our lints, so that it runs only where it is installed.
 
 use std::collections::BTreeMap;
 
@@ -131,8 +131,8 @@ fn one(words: &mut Vec<&str>, allowed: &[&str]) -> bool {
     }
 }
 
-/// Checks with the toolchain of the version that `Cargo.toml` promises, if it is installed; clippy knows since when each
-/// function of the standard library is there.
+/// Checks with the toolchain of the version that `Cargo.toml` promises, if it is installed; clippy
+/// knows since when each function of the standard library is there.
 pub fn rust_version() -> Result<(), String> {
     let manifest = std::fs::read_to_string("Cargo.toml").map_err(|error| error.to_string())?;
     let line = manifest.lines().find_map(|line| line.strip_prefix("rust-version = "));

@@ -1,4 +1,5 @@
-//! Installing what the machine lacks: a test runner, and the system's packages that tests and peers use.
+//! Installing what the machine lacks: a test runner, and the system's packages that tests and peers
+//! use.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,7 +20,8 @@ type Package = (&'static str, &'static str);
 
 /// libFuzzer is C++.
 const FOR_TESTS: &[Package] = &[("/usr/bin/gcc", "gcc"), ("/usr/bin/g++", "g++")];
-/// Drivers without a GPU. Where one cannot be had, the tests that need it say so, and fail only in CI.
+/// Drivers without a GPU. Where one cannot be had, the tests that need it say so, and fail only in
+/// CI.
 const FOR_DEVICE_TESTS: &[Package] = &[
     ("/usr/share/vulkan/icd.d/lvp_icd.x86_64.json", "mesa-vulkan-drivers"),
     ("/usr/share/doc/libvulkan1", "libvulkan1"),
@@ -31,7 +33,8 @@ const FOR_DEVICE_TESTS: &[Package] = &[
     ("/usr/share/doc/ocl-icd-libopencl1", "ocl-icd-libopencl1"),
     ("/usr/bin/oclgrind", "oclgrind"),
 ];
-/// The report is looked at with a real browser; where none can be had, those tests say that they are skipped.
+/// The report is looked at with a real browser; where none can be had, those tests say that they
+/// are skipped.
 const FOR_BROWSER_TESTS: &[Package] =
     &[("/usr/bin/chromium", "chromium"), ("/usr/bin/chromedriver", "chromium-driver")];
 const FOR_BENCHMARKS: &[Package] = &[
@@ -39,7 +42,8 @@ const FOR_BENCHMARKS: &[Package] = &[
     ("/usr/include/starpu/1.3/starpu.h", "libstarpu-dev"),
 ];
 
-/// torch with gloo, beside refits between processes: Debian's, which is a tenth of what the wheel and its libraries are.
+/// torch with gloo, beside refits between processes: Debian's, which is a tenth of what the wheel
+/// and its libraries are.
 const FOR_GLOO: &[Package] = &[("/usr/lib/python3/dist-packages/torch", "python3-torch")];
 
 /// Resharding over MPI; where there is none, its tests and rows are left out, with a word.
@@ -56,18 +60,20 @@ pub fn has_mpi() -> bool {
     succeeds("mpicc", &["--version"]) && succeeds("mpirun", &["--version"])
 }
 
-/// Where the Python of the tests lives, with the packages below: files of ours are read by others, and the other way round.
+/// Where the Python of the tests lives, with the packages below: files of ours are read by others,
+/// and the other way round.
 const PYTHON: &str = "target/python";
 const PYTHON_PACKAGES: &[&str] = &["safetensors>=0.8", "numpy"];
 /// Succeeds where they are there; older ones do not know every element type.
 const HAS_PYTHON_PACKAGES: &str = "import numpy, safetensors; \
     assert [int(part) for part in safetensors.__version__.split('.')[:2]] >= [0, 8]";
 
-/// NVIDIA's compiler library, which needs no device: the tests compile CUDA C with it where it can be had.
+/// NVIDIA's compiler library, which needs no device: the tests compile CUDA C with it where it can
+/// be had.
 const CUDA_COMPILER: &str = "nvidia-cuda-nvrtc-cu12";
 
-/// The Python with the packages that tests use; made if it is not there. `None`, with a word, where it cannot be had:
-/// tests that need it then say that they are skipped.
+/// The Python with the packages that tests use; made if it is not there. `None`, with a word, where
+/// it cannot be had: tests that need it then say that they are skipped.
 pub fn python() -> Option<PathBuf> {
     let program = std::path::absolute(PYTHON).ok()?.join("bin/python3");
     let shown = program.display().to_string();
@@ -122,7 +128,8 @@ fn install(packages: &[Package]) -> Result<(), String> {
 /// Everything that `need` takes.
 pub fn run(need: Need) -> Result<(), String> {
     install(FOR_TESTS)?;
-    // A missing peer leaves out its rows, a missing browser or driver its tests; none of these is a reason to do nothing.
+    // A missing peer leaves out its rows, a missing browser or driver its tests; none of these is a
+    // reason to do nothing.
     let wished: &[&[Package]] = match need {
         Need::Tests => &[FOR_BROWSER_TESTS],
         Need::Benchmarks => &[FOR_BENCHMARKS, FOR_GLOO],

@@ -1,4 +1,5 @@
-//! `cargo xtask soak [--minutes N]`: what takes too long for every change, part by part, unattended.
+//! `cargo xtask soak [--minutes N]`: what takes too long for every change, part by part,
+//! unattended.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Steps of a long task: each is timed, a failing one does not stop the others, and the end says how each went.
+//! Steps of a long task: each is timed, a failing one does not stop the others, and the end says
+//! how each went.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

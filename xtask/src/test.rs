@@ -1,4 +1,5 @@
-//! `cargo xtask test`: format, lints, models, every test, sanitizers, and the documentation with its examples.
+//! `cargo xtask test`: format, lints, models, every test, sanitizers, and the documentation with
+//! its examples.
 
 use std::time::Duration;
 
@@ -6,11 +7,13 @@ use crate::command::{Environment, cargo};
 use crate::steps::{Steps, skip};
 use crate::{fuzz, memory, nextest, policy, setup};
 
-/// Seeds of each random test under AddressSanitizer, and how long each fuzz target runs: minutes in all.
+/// Seeds of each random test under AddressSanitizer, and how long each fuzz target runs: minutes in
+/// all.
 const ASAN_SEEDS: u64 = 8;
 const FUZZ_EACH: Duration = Duration::from_secs(10);
 
-/// Everything, or with arguments only the tests that they name (`cargo xtask test -p syncline-deps`).
+/// Everything, or with arguments only the tests that they name
+/// (`cargo xtask test -p syncline-deps`).
 pub fn run(filter: &[&str]) -> Result<(), String> {
     if filter.is_empty() {
         return steps(&[]);
@@ -18,7 +21,8 @@ pub fn run(filter: &[&str]) -> Result<(), String> {
     cargo(&[&["nextest", "run"], filter].concat(), &[])
 }
 
-/// The steps of a whole test that are named in `only`; all if none are. A step that fails does not stop the others.
+/// The steps of a whole test that are named in `only`; all if none are. A step that fails does not
+/// stop the others.
 pub fn steps(only: &[&str]) -> Result<(), String> {
     let mut steps = Steps::new(only);
     steps.step("format", || {
@@ -47,8 +51,8 @@ pub fn steps(only: &[&str]) -> Result<(), String> {
     steps.finish()
 }
 
-/// Every crate without its features. Only the facade has default ones; the others are checked one by one, so that
-/// none relies on features that another one asks for.
+/// Every crate without its features. Only the facade has default ones; the others are checked one
+/// by one, so that none relies on features that another one asks for.
 fn features() -> Result<(), String> {
     let facade = ["clippy", "--package", "syncline", "--all-targets", "--no-default-features"];
     cargo(&[&facade[..], &["--", "-D", "warnings"]].concat(), &[])?;
@@ -80,14 +84,15 @@ fn with_mpi() -> Result<(), String> {
     nextest::run(nextest::profile(), "target", &all, &[])
 }
 
-/// The protocols of lanes under model checkers: the flag that puts one in, the packages, and which of their tests.
+/// The protocols of lanes under model checkers: the flag that puts one in, the packages, and which
+/// of their tests.
 const MODELS: &[(&str, &[&str], &[&str])] = &[
     ("loom", &["syncline-device", "syncline-runtime"], &["loom_", "stream::model"]),
     ("shuttle", &["syncline-runtime"], &["shuttle_"]),
 ];
 
-/// Small models over all interleavings, and whole plans over random ones. Each checker has a folder of its own, since its
-/// flag compiles every crate anew.
+/// Small models over all interleavings, and whole plans over random ones. Each checker has a folder
+/// of its own, since its flag compiles every crate anew.
 pub fn models(environment: Environment<'_>) -> Result<(), String> {
     for (checker, packages, filters) in MODELS {
         let mut arguments = vec!["test", "--quiet", "--lib"];

@@ -1,4 +1,5 @@
-//! The chain of kernels with `ash` alone: what the driver takes, and the limit of what we can reach.
+//! The chain of kernels with `ash` alone: what the driver takes, and the limit of what we can
+//! reach.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,8 +33,8 @@ const BYTES: u64 = 8192;
 impl ByHand {
     /// Everything prepared, with `dispatches` kernels in the chain.
     pub fn new(dispatches: usize) -> Self {
-        // SAFETY: handles are used with the device that they were made of, and records live until their calls return;
-        // what is recorded stays within the buffer.
+        // SAFETY: handles are used with the device that they were made of, and records live until
+        // their calls return; what is recorded stays within the buffer.
         unsafe {
             let entry = ash::Entry::load().expect("there is a loader");
             let application = vk::ApplicationInfo::default().api_version(vk::API_VERSION_1_2);
@@ -129,7 +130,8 @@ impl ByHand {
             .signal_semaphores(&semaphores)
             .push_next(&mut timeline);
         let wait = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
-        // SAFETY: the commands are not in use, since every submission is waited for; one thread has the queue.
+        // SAFETY: the commands are not in use, since every submission is waited for; one thread has
+        // the queue.
         unsafe {
             self.device.queue_submit(self.queue, &[info], vk::Fence::null()).expect("submitted");
             self.device.wait_semaphores(&wait, u64::MAX).expect("nothing fails");

@@ -1,4 +1,5 @@
-//! A chain of small kernels on one device, each behind the one before: as a recording, as a plan, and one by one.
+//! A chain of small kernels on one device, each behind the one before: as a recording, as a plan,
+//! and one by one.
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ use crate::row::Row;
 /// Elements that each kernel adds one to, and work items of its only group.
 pub const ITEMS: usize = 64;
 
-/// The chain of `dispatches` kernels `text` (a function `bump` of one `f32` argument), in rounds with what `peers` do.
+/// The chain of `dispatches` kernels `text` (a function `bump` of one `f32` argument), in rounds
+/// with what `peers` do.
 pub fn run(
     device: &Arc<dyn Device>,
     text: &'static str,

@@ -11,7 +11,8 @@ use crate::Effort;
 use crate::measure::{figure, timed};
 use crate::row::Row;
 
-/// Square matrices of `f32`, in turns: once submitted to a lane and waited for, once multiplied on this thread.
+/// Square matrices of `f32`, in turns: once submitted to a lane and waited for, once multiplied on
+/// this thread.
 pub fn run(effort: Effort) -> Vec<Row> {
     let (order, times) = match effort {
         Effort::Smoke => (33, 1),

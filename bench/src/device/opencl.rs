@@ -69,8 +69,8 @@ impl ByHand {
         let kernel = ClKernel::create(&program, "bump").expect("it is there");
         let mut parameters = [0u32; 18];
         parameters[2] = ITEMS as u32;
-        // SAFETY: the device is the context's only one; buffers are large enough for what the kernel touches, and
-        // outlive it; the write is waited for.
+        // SAFETY: the device is the context's only one; buffers are large enough for what the
+        // kernel touches, and outlive it; the write is waited for.
         unsafe {
             let queue = CommandQueue::create(&context, device.id(), 0).expect("a queue");
             let make = |count| {

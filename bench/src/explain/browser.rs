@@ -1,7 +1,8 @@
 //! The page in a real browser: how long it takes to open, and to draw a frame.
 //!
-//! The page measures itself where its address ends in `#selftest`: time from the first script to the first picture, and
-//! sixty frames of each view, flying in and out. Chromium, headless, writes the document that it then has.
+//! The page measures itself where its address ends in `#selftest`: time from the first script to
+//! the first picture, and sixty frames of each view, flying in and out. Chromium, headless, writes
+//! the document that it then has.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -91,7 +92,8 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A browser's last helper may still write; what is left lies in the folder for temporary files.
+        // A browser's last helper may still write; what is left lies in the folder for temporary
+        // files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

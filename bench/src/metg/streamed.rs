@@ -1,6 +1,8 @@
-//! METG of the same patterns where tasks are submitted while others run: discovery is part of the figure.
+//! METG of the same patterns where tasks are submitted while others run: discovery is part of the
+//! figure.
 //!
-//! Every task writes a tile of its own and reads the tiles of its predecessors, as the peer does with `depend` clauses.
+//! Every task writes a tile of its own and reads the tiles of its predecessors, as the peer does
+//! with `depend` clauses.
 
 use syncline_deps::{Dtype, View};
 use syncline_runtime::stream::{Stream, StreamOptions, Task};

@@ -41,7 +41,8 @@ fn misjudged(count: u64) -> TaskGraph {
     graph
 }
 
-/// Two columns, of which one takes three times as long as the other in even runs, the other in odd ones.
+/// Two columns, of which one takes three times as long as the other in even runs, the other in odd
+/// ones.
 fn columns(rounds: u64) -> TaskGraph {
     let mut graph = TaskGraph::new();
     let buffer = graph.add_buffer(BufferSpec::external("words", 128)).expect("the first one");

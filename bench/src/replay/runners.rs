@@ -8,7 +8,8 @@ use syncline_plan::TaskGraph;
 pub type Body = Box<dyn Fn() + Send + Sync>;
 
 fn empty_bodies(count: usize) -> Vec<Body> {
-    // What is captured differs from body to body, as it would with real ones: each box has its own memory.
+    // What is captured differs from body to body, as it would with real ones: each box has its own
+    // memory.
     (0..count)
         .map(|at| -> Body {
             Box::new(move || {

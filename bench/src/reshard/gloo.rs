@@ -1,4 +1,5 @@
-//! The same transfers packed and sent by torch over gloo, in as many processes: what one would write in Python.
+//! The same transfers packed and sent by torch over gloo, in as many processes: what one would
+//! write in Python.
 
 use std::fs::{self, File};
 use std::io::BufWriter;
@@ -37,7 +38,8 @@ impl Gloo {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/gloo.py");
         let mut command = Command::new(&self.python);
         command.arg(script).arg(&folder.0).arg(rounds.to_string());
-        // Otherwise it takes the interface of the host's name, which may lead out of the machine or nowhere.
+        // Otherwise it takes the interface of the host's name, which may lead out of the machine or
+        // nowhere.
         command.env("GLOO_SOCKET_IFNAME", "lo");
         let output = command.output().expect("it has just been run");
         let text = String::from_utf8_lossy(&output.stdout);
@@ -81,7 +83,8 @@ mod tests {
     use super::*;
     use crate::Effort;
 
-    /// The peer compares every element of what it received. Torch takes a second to start: the first and the last case do.
+    /// The peer compares every element of what it received. Torch takes a second to start: the
+    /// first and the last case do.
     #[test]
     fn it_moves_large_and_small_tensors() {
         let Some(gloo) = Gloo::find() else { return };

@@ -1,4 +1,5 @@
-//! One PE of a benchmark: a process that moves its part again and again, and copies as much beside it.
+//! One PE of a benchmark: a process that moves its part again and again, and copies as much beside
+//! it.
 
 use syncline_reshard::transport::{Session, Wait, shm};
 use syncline_reshard::{

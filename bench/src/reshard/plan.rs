@@ -1,6 +1,7 @@
 //! Planning a reshard: the time before the first byte moves.
 //!
-//! There is no peer to run beside; the figures stand beside the time that a refit may spend on planning.
+//! There is no peer to run beside; the figures stand beside the time that a refit may spend on
+//! planning.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! The task graphs that are submitted.
 //!
-//! Each task's arguments are put together on the spot from views that were made before, as a program would that keeps
-//! its tiles; so copying the views is part of the figures.
+//! Each task's arguments are put together on the spot from views that were made before, as a
+//! program would that keeps its tiles; so copying the views is part of the figures.
 
 use syncline_deps::{Arg, BufferId, DepInputs, Dtype, Edge, SubmitOptions, Submitter, View};
 
@@ -101,7 +101,8 @@ pub fn cholesky(tiles: u64) -> Workload {
     Workload { buffers: vec![bytes], body: Box::new(body) }
 }
 
-/// Rounds over two matrices: each tile of one is computed from that tile and a border around it of the other.
+/// Rounds over two matrices: each tile of one is computed from that tile and a border around it of
+/// the other.
 pub fn stencil(tiles: u64, rounds: u64) -> Workload {
     let side = tiles * TILE;
     let (matrix, bytes) = square(side);

@@ -18,7 +18,8 @@ pub(crate) fn chunks(shape: &Dims, element_bytes: u64, slot_bytes: u64) -> Vec<N
     found
 }
 
-/// Dimensions before `dim` have one element left, those after it are whole: so every cut is one run.
+/// Dimensions before `dim` have one element left, those after it are whole: so every cut is one
+/// run.
 fn cut(part: NdBox, dim: usize, element_bytes: u64, slot_bytes: u64, found: &mut Vec<NdBox>) {
     if part.volume() * element_bytes <= slot_bytes || dim == part.size.len() {
         found.push(part);
@@ -54,7 +55,8 @@ impl Chunk {
         self.part.volume() * self.dtypes.1.bytes()
     }
 
-    /// The chunk's bytes: taken from the source where they lie there as one run, else put together in `slot`.
+    /// The chunk's bytes: taken from the source where they lie there as one run, else put together
+    /// in `slot`.
     pub(crate) fn read<'a>(
         &self,
         plan: &TransferPlan,

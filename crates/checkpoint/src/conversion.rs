@@ -38,8 +38,8 @@ const SYNC_THREADS: usize = 8;
 pub struct ConversionOptions {
     /// Threads that read and write.
     pub threads: usize,
-    /// Memory of each thread for what has to be put together before it is written; little enough to stay in a
-    /// processor's own cache between the two.
+    /// Memory of each thread for what has to be put together before it is written; little enough to
+    /// stay in a processor's own cache between the two.
     pub slot_bytes: u64,
     /// Element type for all float tensors; as they are if absent.
     pub dtype: Option<Dtype>,
@@ -136,8 +136,8 @@ impl<'a> Conversion<'a> {
 
     /// Writes the destination; `progress` is told the bytes done, from any thread.
     ///
-    /// `folder` appears when everything is on disk. An error or a kill leaves a directory beside it that
-    /// a run with [`resume`](ConversionOptions::resume) goes on with; the source is only read.
+    /// `folder` appears when everything is on disk. An error or a kill leaves a directory beside it
+    /// that a run with [`resume`](ConversionOptions::resume) goes on with; the source is only read.
     pub fn run(
         &self,
         folder: &Path,
@@ -146,11 +146,11 @@ impl<'a> Conversion<'a> {
         self.run_with(&Alone, folder, progress)
     }
 
-    /// Writes the destination together with others, who have planned the same; `progress` is told the bytes that this
-    /// PE has done.
+    /// Writes the destination together with others, who have planned the same; `progress` is told
+    /// the bytes that this PE has done.
     ///
-    /// Every PE reaches both directories. Each reads what it needs for its share of the bytes and writes that; the first
-    /// makes the directory and, when all are done, gives it its name.
+    /// Every PE reaches both directories. Each reads what it needs for its share of the bytes and
+    /// writes that; the first makes the directory and, when all are done, gives it its name.
     pub fn run_with(
         &self,
         team: &dyn Team,
@@ -199,7 +199,8 @@ impl<'a> Conversion<'a> {
         meet(team)?;
         self.write_files(&writers, self.share(team, &kept), progress)?;
         if team.size() > 1 {
-            // Where PEs are on several machines, only the one that wrote can see to it that it is on disk.
+            // Where PEs are on several machines, only the one that wrote can see to it that it is
+            // on disk.
             writers.iter().flatten().try_for_each(Writer::sync)?;
         }
         // Every PE has read: what any of them read of a file that was changed must not be named.
@@ -329,7 +330,8 @@ impl<'a> Conversion<'a> {
                         let bytes = chunk.read(&self.plan, self.source, &mut slot);
                         match writer.write(&bytes, chunk.offset) {
                             Ok(false) => {}
-                            // The disk takes a file that is complete while others are being written.
+                            // The disk takes a file that is complete while others are being
+                            // written.
                             Ok(true) => {
                                 drop(scope.spawn(move || writer.sync().unwrap_or_else(fail)))
                             }
@@ -347,7 +349,8 @@ impl<'a> Conversion<'a> {
         failure.into_inner().expect("no thread panics with it").map_or(Ok(()), Err)
     }
 
-    /// Carries over what is beside the weights: the model's configuration, the tokenizer and the like.
+    /// Carries over what is beside the weights: the model's configuration, the tokenizer and the
+    /// like.
     fn copy_others(&self, partial: &Partial) -> Result<(), CheckpointError> {
         let folder = self.source.folder();
         if folder.is_file() {

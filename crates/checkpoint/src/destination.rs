@@ -15,7 +15,8 @@ use crate::source::{Checkpoint, INDEX_FILE, LAYOUT_FILE, SINGLE_FILE, rank_file,
 pub enum Destination {
     /// One file a rank, and the layout beside them.
     Sharded(Layout),
-    /// As the Hugging Face tools write it: one file, or several of at most so many bytes and an index.
+    /// As the Hugging Face tools write it: one file, or several of at most so many bytes and an
+    /// index.
     HuggingFace {
         /// Bytes of tensors in one file, unless a single tensor has more.
         file_bytes_max: u64,
@@ -130,7 +131,8 @@ fn output_file(
     source: &Checkpoint,
     element: impl Fn(u32) -> ElementType,
 ) -> Result<OutputFile, CheckpointError> {
-    // Larger elements first, so that every tensor is aligned to its elements although no gaps are allowed.
+    // Larger elements first, so that every tensor is aligned to its elements although no gaps are
+    // allowed.
     tensors.sort_by_key(|&(tensor, _)| {
         std::cmp::Reverse(layout.tensors()[tensor as usize].dtype().bytes())
     });

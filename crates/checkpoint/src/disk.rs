@@ -1,4 +1,5 @@
-//! What a disk can do by itself: new files written from start to end and synced, with nothing read or put together.
+//! What a disk can do by itself: new files written from start to end and synced, with nothing read
+//! or put together.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -11,8 +12,9 @@ use crate::writer::WRITEBACK_BYTES;
 /// As large as a slot, so that it stays in a processor's own cache.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// GB/s at which the disk that holds `folder` takes about `bytes`, in as many files beside it as there are `threads`; `None`
-/// where that cannot be tried. The files are written as those of a conversion are, and are gone afterwards.
+/// GB/s at which the disk that holds `folder` takes about `bytes`, in as many files beside it as
+/// there are `threads`; `None` where that cannot be tried. The files are written as those of a
+/// conversion are, and are gone afterwards.
 pub fn disk_gb_per_s(folder: &Path, threads: usize, bytes: u64) -> Option<f64> {
     let threads = threads.max(1);
     let blocks = (bytes as usize / BLOCK_BYTES).div_ceil(threads).max(1);

@@ -5,8 +5,8 @@ use syncline_reshard::Dims;
 
 /// An element type as files name it.
 ///
-/// Types that plans know are moved as such. Others, smaller than a byte or of a rare encoding, are moved as bytes along the
-/// last dimension and keep their name.
+/// Types that plans know are moved as such. Others, smaller than a byte or of a rare encoding, are
+/// moved as bytes along the last dimension and keep their name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementType {
     /// A type that plans know.

@@ -19,7 +19,8 @@ const JOURNAL: &str = ".conversion";
 pub(crate) struct Partial {
     pub(crate) folder: PathBuf,
     target: PathBuf,
-    /// Holds the lock, which the system lets go even if the process is killed; the first PE of a team has it.
+    /// Holds the lock, which the system lets go even if the process is killed; the first PE of a
+    /// team has it.
     _journal: Option<File>,
 }
 
@@ -44,7 +45,8 @@ impl Partial {
         Ok(Self { folder: hidden(target)?, target: target.to_owned(), _journal: None })
     }
 
-    /// Creates the directory for `target`, or goes on with the one that an earlier run of the same conversion left.
+    /// Creates the directory for `target`, or goes on with the one that an earlier run of the same
+    /// conversion left.
     pub(crate) fn open(
         target: &Path,
         fingerprint: &str,
@@ -74,7 +76,8 @@ impl Partial {
         let mut found = String::new();
         journal.read_to_string(&mut found).map_err(failed(&path))?;
         match found.trim() {
-            // A run that was killed before it wrote its fingerprint has written nothing else either.
+            // A run that was killed before it wrote its fingerprint has written nothing else
+            // either.
             "" => journal.write_all(fingerprint.as_bytes()).map_err(failed(&path))?,
             _ if !resume => return Err(CheckpointError::Partial { folder }),
             found if found == fingerprint => {}

@@ -1,8 +1,9 @@
 //! Checkpoints on disk: safetensors directories, converted from one parallel layout to another.
 //!
-//! A [`Checkpoint`] is a directory as the Hugging Face tools write it, or one file a rank with a `layout.json`. [`Conversion`]
-//! plans the way from one to a [`Destination`] and carries it out: sources are mapped and only the bytes needed are
-//! touched, destinations are written in bounded chunks by several threads, and appear whole or not at all.
+//! A [`Checkpoint`] is a directory as the Hugging Face tools write it, or one file a rank with a
+//! `layout.json`. [`Conversion`] plans the way from one to a [`Destination`] and carries it out:
+//! sources are mapped and only the bytes needed are touched, destinations are written in bounded
+//! chunks by several threads, and appear whole or not at all.
 
 mod chunk;
 mod conversion;

@@ -201,7 +201,8 @@ fn ranks(tensor: &TensorLayout) -> impl Iterator<Item = u32> {
     tensor.placement().shards().iter().map(|shard| shard.rank)
 }
 
-/// The part of a model that a tensor computes with: `model.layers.3.mlp`, or the module that it is of.
+/// The part of a model that a tensor computes with: `model.layers.3.mlp`, or the module that it is
+/// of.
 fn block_of(name: &str) -> &str {
     match layer_name(name) {
         Some(at) if !at.rest.is_empty() => {

@@ -1,6 +1,7 @@
 //! Which thread writes which chunk: each a file of its own as long as there are enough.
 //!
-//! Two threads that write one file take turns inside of the system, and a file that is complete early can be synced early.
+//! Two threads that write one file take turns inside of the system, and a file that is complete
+//! early can be synced early.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -22,7 +23,8 @@ impl<'a> Queue<'a> {
         Self { files, begun: AtomicUsize::new(0) }
     }
 
-    /// The next chunk for a thread that was at `file`: of that file, else of one that nobody has begun, else of any.
+    /// The next chunk for a thread that was at `file`: of that file, else of one that nobody has
+    /// begun, else of any.
     pub fn next(&self, file: &mut Option<usize>) -> Option<&'a Chunk> {
         loop {
             if let Some(chunk) = file.and_then(|at| self.take(at)) {

@@ -86,7 +86,8 @@ impl Checkpoint {
         self.files[file].bytes().get(start as usize..(start + bytes) as usize)
     }
 
-    /// Bytes of all files, and when they were last changed: what a resumed conversion must find unchanged.
+    /// Bytes of all files, and when they were last changed: what a resumed conversion must find
+    /// unchanged.
     pub(crate) fn state(&self) -> String {
         self.files.iter().map(MappedFile::state).collect()
     }

@@ -47,7 +47,8 @@ struct Found {
     backward: BTreeMap<u32, u64>,
 }
 
-/// Compares all shards of `target` with `source`, whatever their layouts; the first difference of each shard.
+/// Compares all shards of `target` with `source`, whatever their layouts; the first difference of
+/// each shard.
 ///
 /// Where element types differ, a tensor is the same if all of it is what a conversion of the other
 /// makes of it, in one direction or in the other: the order of the two checkpoints does not matter.

@@ -5,10 +5,11 @@ use std::os::fd::AsRawFd;
 
 /// Starts to write all of `file` that is not on disk yet.
 ///
-/// A hint: whether data is on disk is known only after a sync, which also reports what went wrong on the way.
+/// A hint: whether data is on disk is known only after a sync, which also reports what went wrong
+/// on the way.
 pub(crate) fn start_writeback(file: &File) {
-    // SAFETY: the call takes an open file descriptor, which `file` holds until it returns, and numbers; it touches no memory
-    // of this process. Offset 0 and length 0 mean all of the file.
+    // SAFETY: the call takes an open file descriptor, which `file` holds until it returns, and
+    // numbers; it touches no memory of this process. Offset 0 and length 0 mean all of the file.
     unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
 }
 

@@ -14,7 +14,8 @@ use crate::file::{create_own, open_own};
 use crate::journal::Partial;
 use crate::writeback::start_writeback;
 
-/// Bytes after which the disk is told to begin: enough for long writes, little enough that it never idles for long.
+/// Bytes after which the disk is told to begin: enough for long writes, little enough that it never
+/// idles for long.
 pub(crate) const WRITEBACK_BYTES: u64 = 8 << 20;
 
 /// A destination file, under another name until all of it is written.
@@ -26,8 +27,8 @@ pub(crate) struct Writer<'a> {
     chunks_left: AtomicUsize,
     /// Bytes that the disk has not been told of.
     bytes_waiting: AtomicU64,
-    /// Held by the thread that writes. The system lets one in at a time anyway, and keeps the others spinning, which takes
-    /// the processor from whoever could put the next chunk together.
+    /// Held by the thread that writes. The system lets one in at a time anyway, and keeps the
+    /// others spinning, which takes the processor from whoever could put the next chunk together.
     turn: Mutex<()>,
 }
 
@@ -83,7 +84,8 @@ impl<'a> Writer<'a> {
         Ok(is_last)
     }
 
-    /// Lets the disk begin while the rest is being written: a sync at the end then has little left to wait for.
+    /// Lets the disk begin while the rest is being written: a sync at the end then has little left
+    /// to wait for.
     fn hand_over(&self, bytes: u64) {
         if self.bytes_waiting.fetch_add(bytes, Ordering::Relaxed) + bytes >= WRITEBACK_BYTES {
             self.bytes_waiting.store(0, Ordering::Relaxed);

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use syncline_files::one_line;
 
-/// Time before a bar appears: what is short shows none. And between two updates: often enough to look alive.
+/// Time before a bar appears: what is short shows none. And between two updates: often enough to
+/// look alive.
 const STEP: Duration = Duration::from_millis(100);
 const WIDTH: usize = 24;
 /// Where the terminal does not say.
@@ -21,8 +22,8 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// A bar that shows what `look` sees after some time: the share that is done, and words for it. `None` where nobody would
-    /// see it.
+    /// A bar that shows what `look` sees after some time: the share that is done, and words for it.
+    /// `None` where nobody would see it.
     pub(crate) fn start(look: impl Fn(Duration) -> (f64, String) + Send + 'static) -> Option<Self> {
         if !std::io::stderr().is_terminal() {
             return None;
@@ -65,8 +66,8 @@ fn columns() -> usize {
     size.map(|size| size.ws_col.into()).ok().filter(|columns| *columns > 0).unwrap_or(COLUMNS)
 }
 
-/// `[############------------]  50%  500 of 1000 tasks, 2 s left`, cut where it would not fit: what runs over the edge
-/// cannot be drawn over.
+/// `[############------------]  50%  500 of 1000 tasks, 2 s left`, cut where it would not fit: what
+/// runs over the edge cannot be drawn over.
 fn line(share: f64, words: &str, columns: usize) -> String {
     let share = share.clamp(0.0, 1.0);
     let full = (share * WIDTH as f64) as usize;
@@ -75,7 +76,8 @@ fn line(share: f64, words: &str, columns: usize) -> String {
     one_line(&line).chars().take(columns.saturating_sub(1)).collect()
 }
 
-/// How long the rest takes if it goes on as it did: `5 s left`, `12 min left`, and nothing as long as nothing is known.
+/// How long the rest takes if it goes on as it did: `5 s left`, `12 min left`, and nothing as long
+/// as nothing is known.
 pub(crate) fn time_left(share: f64, elapsed: Duration) -> String {
     if share <= 0.0 {
         return String::new();

@@ -27,7 +27,8 @@ pub(crate) enum Command {
     /// What waits for what in a trace, and whether that is right.
     #[command(subcommand)]
     Deps(deps::DepsCommand),
-    /// One self-contained page: graph, swimlane, critical path, memory; of two traces, what got slower.
+    /// One self-contained page: graph, swimlane, critical path, memory; of two traces, what got
+    /// slower.
     Report(report::ReportArgs),
     /// From one parallel layout of tensors to another.
     #[command(subcommand)]

@@ -19,7 +19,8 @@ pub(crate) struct LoadedTrace {
 }
 
 impl LoadedTrace {
-    /// Reads a trace in either form. Of a capture that was cut off, what is there is used, and a note says so.
+    /// Reads a trace in either form. Of a capture that was cut off, what is there is used, and a
+    /// note says so.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let file = name_of(path);
         let bytes = read_bytes(path)?;

@@ -1,8 +1,8 @@
 //! The `syncline` program.
 //!
-//! Every command goes the same way: what was typed (`clap`) is resolved into loaded inputs and plain options, which run to an
-//! [`Outcome`] or one [`Failure`](outcome::Failure). Exit status 0 is success, 1 a check that found
-//! something, 2 bad usage or bad input; a closed pipe is success.
+//! Every command goes the same way: what was typed (`clap`) is resolved into loaded inputs and
+//! plain options, which run to an [`Outcome`] or one [`Failure`](outcome::Failure). Exit status 0
+//! is success, 1 a check that found something, 2 bad usage or bad input; a closed pipe is success.
 #![forbid(unsafe_code)]
 
 mod bar;

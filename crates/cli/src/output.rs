@@ -10,7 +10,8 @@ use syncline_files::{Escaped, one_line, write_file};
 use crate::input::is_standard;
 use crate::outcome::{Failure, Outcome};
 
-/// Runs `print` on standard output, and makes sure that everything has arrived. Nothing from a file acts on a terminal.
+/// Runs `print` on standard output, and makes sure that everything has arrived. Nothing from a file
+/// acts on a terminal.
 pub(crate) fn to_standard_output(
     print: impl FnOnce(&mut dyn Write) -> io::Result<Outcome>,
 ) -> Result<Outcome, Failure> {

@@ -1,6 +1,7 @@
 //! Handles of CUDA objects that are released when dropped, and the driver's errors as text.
 //!
-//! A thread must have made a context its own before it calls the driver: every function here that does so says which.
+//! A thread must have made a context its own before it calls the driver: every function here that
+//! does so says which.
 
 use std::fmt;
 use std::ptr;
@@ -83,7 +84,8 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if self.primary.enter().is_ok() {
-            // SAFETY: made by `new`; what is pending on it completes before the driver lets go of it.
+            // SAFETY: made by `new`; what is pending on it completes before the driver lets go of
+            // it.
             let _ = unsafe { result::stream::destroy(self.handle) };
         }
     }
@@ -113,7 +115,8 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         if self.primary.enter().is_ok() {
-            // SAFETY: loaded by `load`; whoever launches its functions holds it until they have ended.
+            // SAFETY: loaded by `load`; whoever launches its functions holds it until they have
+            // ended.
             let _ = unsafe { result::module::unload(self.handle) };
         }
     }
@@ -147,8 +150,8 @@ impl EventPool {
             None => RawEvent(result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)?),
         };
         let event = Event(Arc::new(Recorded { raw, pool: self.clone() }));
-        // SAFETY: event and stream are of one context and live. A stream that waits for an earlier use of this event
-        // is not affected: it waits for what was recorded when it was told to.
+        // SAFETY: event and stream are of one context and live. A stream that waits for an earlier
+        // use of this event is not affected: it waits for what was recorded when it was told to.
         unsafe { result::event::record(raw.0, stream.handle) }?;
         Ok(event)
     }
@@ -195,7 +198,8 @@ impl fmt::Debug for Event {
     }
 }
 
-/// Memory of the host that the device reaches without help, so that copies run beside everything else.
+/// Memory of the host that the device reaches without help, so that copies run beside everything
+/// else.
 pub(crate) struct Pinned {
     pub(crate) start: *mut u8,
     pub(crate) bytes: u64,

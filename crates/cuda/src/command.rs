@@ -13,7 +13,8 @@ use crate::api::{Pinned, Stream, check};
 use crate::memory::CudaMemory;
 use crate::program::Entry;
 
-/// One command of the driver. Whoever enqueues it keeps it, and the leases of the buffers in it, until it has ended.
+/// One command of the driver. Whoever enqueues it keeps it, and the leases of the buffers in it,
+/// until it has ended.
 pub(crate) enum Op {
     /// Runs a kernel.
     Launch(Launch),
@@ -27,8 +28,8 @@ pub(crate) enum Op {
     Keep(#[allow(dead_code)] Arc<Slot>),
 }
 
-// SAFETY: the addresses in it are used by the driver and by `Call::run` alone, on whatever thread, while leases keep
-// the memory and the order of work keeps others off.
+// SAFETY: the addresses in it are used by the driver and by `Call::run` alone, on whatever thread,
+// while leases keep the memory and the order of work keeps others off.
 unsafe impl Send for Op {}
 // SAFETY: as above; nothing in it changes.
 unsafe impl Sync for Op {}
@@ -135,8 +136,8 @@ impl Drop for Slot {
 
 /// What the driver calls, in order with the stream.
 unsafe extern "C" fn run_call(data: *mut c_void) {
-    // SAFETY: `enqueue` passed the address of a `Call`; the command that it belongs to runs, so that it is kept, the
-    // leases hold, and the order of work keeps others off.
+    // SAFETY: `enqueue` passed the address of a `Call`; the command that it belongs to runs, so
+    // that it is kept, the leases hold, and the order of work keeps others off.
     unsafe {
         let call = &*data.cast::<Call>();
         call.plan.run(call.source, call.target);
@@ -144,14 +145,15 @@ unsafe extern "C" fn run_call(data: *mut c_void) {
 }
 
 impl Op {
-    /// Gives the command to the driver, to run after all that `stream` has. The context has been entered.
+    /// Gives the command to the driver, to run after all that `stream` has. The context has been
+    /// entered.
     ///
     /// # Safety
-    /// Until it has ended, `self` stays where it is, and so does the memory in it; no work that conflicts runs at the
-    /// same time.
+    /// Until it has ended, `self` stays where it is, and so does the memory in it; no work that
+    /// conflicts runs at the same time.
     pub(crate) unsafe fn enqueue(&self, stream: &Stream) -> Result<(), DriverError> {
-        // SAFETY: places and sizes were checked when the command was prepared; the caller keeps everything that the
-        // driver may touch.
+        // SAFETY: places and sizes were checked when the command was prepared; the caller keeps
+        // everything that the driver may touch.
         unsafe {
             match self {
                 Op::Launch(launch) => {

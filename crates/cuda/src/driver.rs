@@ -12,8 +12,8 @@ use crate::api::{Event, Stream, check, refused, text};
 use crate::command::Op;
 use crate::prepare::Preparer;
 
-// SAFETY: a stream runs its operations in order and after the events it was told to wait for; ops are made of what
-// they are asked for, and `ending` is called by the stream itself.
+// SAFETY: a stream runs its operations in order and after the events it was told to wait for; ops
+// are made of what they are asked for, and `ending` is called by the stream itself.
 unsafe impl Driver for Preparer {
     type Queue = Stream;
     type Event = Event;
@@ -104,8 +104,8 @@ impl Preparer {
 
 fn ask_for_end(queue: &Stream, ending: Ending<Preparer>) -> Result<(), DriverError> {
     let data = ending.into_raw();
-    // A callback of a stream, and not a host function: the latter is left out where something before it has failed.
-    // SAFETY: `ended` takes the address back, and is called once.
+    // A callback of a stream, and not a host function: the latter is left out where something
+    // before it has failed. SAFETY: `ended` takes the address back, and is called once.
     let asked = check(unsafe { sys::cuStreamAddCallback(queue.handle, Some(ended), data, 0) });
     if asked.is_err() {
         // SAFETY: the driver refused, so that nobody else has the address.
@@ -114,7 +114,8 @@ fn ask_for_end(queue: &Stream, ending: Ending<Preparer>) -> Result<(), DriverErr
     asked
 }
 
-/// The driver calls this when all before it in the stream has ended, on a thread of its own, where it must not be called.
+/// The driver calls this when all before it in the stream has ended, on a thread of its own, where
+/// it must not be called.
 unsafe extern "C" fn ended(_stream: CUstream, status: CUresult, data: *mut c_void) {
     // SAFETY: `ask_for_end` passed this address, for one call.
     let ending = unsafe { Ending::<Preparer>::from_raw(data) };

@@ -1,12 +1,14 @@
 //! CUDA devices: streams as lanes, events behind timelines, CUDA C or PTX as kernels.
 //!
-//! **This crate has not been run on hardware.** It is compiled everywhere, its lanes are the same code as OpenCL's
-//! ([`syncline_device::driver`]), which passes the conformance suite, and its kernels are compiled to PTX in the tests
-//! where NVIDIA's compiler library is to be had. What is CUDA's own (about a thousand lines: copies, memory, launches)
-//! waits for a machine with a device, on which `cargo test -p syncline-cuda` runs the whole suite.
+//! **This crate has not been run on hardware.** It is compiled everywhere, its lanes are the same
+//! code as OpenCL's ([`syncline_device::driver`]), which passes the conformance suite, and its
+//! kernels are compiled to PTX in the tests where NVIDIA's compiler library is to be had. What is
+//! CUDA's own (about a thousand lines: copies, memory, launches) waits for a machine with a device,
+//! on which `cargo test -p syncline-cuda` runs the whole suite.
 //!
-//! [`Probe`] loads the driver when it is first asked, and says "libcuda not found" where there is none. Nothing of
-//! NVIDIA's is needed to build. `README.md` beside the crate says how memory, copies and kernels work.
+//! [`Probe`] loads the driver when it is first asked, and says "libcuda not found" where there is
+//! none. Nothing of NVIDIA's is needed to build. `README.md` beside the crate says how memory,
+//! copies and kernels work.
 //!
 //! This crate knows nothing of task graphs, nor of other backends.
 //!

@@ -94,8 +94,9 @@ unsafe impl Memory for CudaMemory {
             return Ok(());
         }
         let from = self.start() + offset;
-        // SAFETY: the caller vouches for the range and that nobody writes it; the call returns when the bytes are
-        // there. It goes through the default stream, which our streams neither wait for nor hold up.
+        // SAFETY: the caller vouches for the range and that nobody writes it; the call returns when
+        // the bytes are there. It goes through the default stream, which our streams neither wait
+        // for nor hold up.
         let done = self
             .piece()
             .primary
@@ -109,8 +110,9 @@ unsafe impl Memory for CudaMemory {
             return Ok(());
         }
         let to = self.start() + offset;
-        // SAFETY: as in `read`, the other way round. From memory that is not pinned the driver may return while the
-        // last bytes are on their way; waiting for the context's default stream makes sure of them.
+        // SAFETY: as in `read`, the other way round. From memory that is not pinned the driver may
+        // return while the last bytes are on their way; waiting for the context's default stream
+        // makes sure of them.
         let done = self.piece().primary.enter().and_then(|()| unsafe {
             result::memcpy_htod_sync(to, source)?;
             result::stream::synchronize(result::stream::null())

@@ -28,7 +28,8 @@ impl Probe {
         Self::default()
     }
 
-    /// The driver's devices. Nothing of the driver is called before it is known to be there: its binding panics.
+    /// The driver's devices. Nothing of the driver is called before it is known to be there: its
+    /// binding panics.
     fn look() -> Result<Vec<DeviceInfo>, String> {
         // SAFETY: this loads the library, whose initialisers are trusted like those of any other.
         if !unsafe { sys::is_culib_present() } {

@@ -101,7 +101,8 @@ fn is_ptx(source: &str) -> bool {
     first.is_some_and(|line| line.starts_with(".version"))
 }
 
-/// Compiles CUDA C to PTX for `architecture`, such as `compute_80`. Needs no device, only NVIDIA's compiler library.
+/// Compiles CUDA C to PTX for `architecture`, such as `compute_80`. Needs no device, only NVIDIA's
+/// compiler library.
 ///
 /// # Errors
 /// That the library is not there, or its log.

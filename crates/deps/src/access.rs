@@ -19,9 +19,11 @@ pub enum Access {
     OutputExisting,
     /// Keeps the buffer alive, and orders nothing.
     NoDep,
-    /// Reads and writes, in any order with other commutative accesses of the same bytes, but never at the same time.
+    /// Reads and writes, in any order with other commutative accesses of the same bytes, but never
+    /// at the same time.
     Commutative,
-    /// Contributes to a reduction: grouped with other `Reduce` accesses like [`Access::Commutative`].
+    /// Contributes to a reduction: grouped with other `Reduce` accesses like
+    /// [`Access::Commutative`].
     Reduce,
 }
 

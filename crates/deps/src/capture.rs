@@ -7,14 +7,15 @@
 //! record  = kind (u8) length (u24) check (u8) payload (length bytes) crc32 (u32, of all before it in the record)
 //! ```
 //!
-//! Numbers are little-endian; inside payloads they are varints of seven bits a byte, signed ones zigzag. The highest
-//! bit of a kind says that a reader which does not know it may skip the record. What a payload holds is said in
-//! `records.rs`.
+//! Numbers are little-endian; inside payloads they are varints of seven bits a byte, signed ones
+//! zigzag. The highest bit of a kind says that a reader which does not know it may skip the record.
+//! What a payload holds is said in `records.rs`.
 //!
 //! **What a killed process leaves.** Records go to the file whole, in one `write`, as soon as
-//! [`CaptureOptions::flush_bytes`] have gathered or [`CaptureOptions::flush_interval`] has passed since the last write, looked
-//! at every few records. A process that is killed loses at most what has gathered since; what is in the file can be
-//! read up to its last whole record. [`CaptureWriter::flush`] empties the buffer at once: call it before a long pause.
+//! [`CaptureOptions::flush_bytes`] have gathered or [`CaptureOptions::flush_interval`] has passed
+//! since the last write, looked at every few records. A process that is killed loses at most what
+//! has gathered since; what is in the file can be read up to its last whole record.
+//! [`CaptureWriter::flush`] empties the buffer at once: call it before a long pause.
 //!
 //! ```
 //! use syncline_deps::capture::{CaptureEnd, CaptureReader, CaptureWriter, TaskLabel};

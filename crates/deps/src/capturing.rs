@@ -10,9 +10,9 @@ use crate::{BufferId, DepInputs, Edge, ScopeKind, SubmitError, SubmitOptions, Su
 
 /// A [`Submitter`] whose submissions are recorded while a capture is on.
 ///
-/// While it is off, the cost is one branch a call. A capture that is switched on in the middle begins with the buffers
-/// and scopes that are there. When the capture cannot be written any further, submission goes on without it, and
-/// [`Capturing::stop`] returns the error.
+/// While it is off, the cost is one branch a call. A capture that is switched on in the middle
+/// begins with the buffers and scopes that are there. When the capture cannot be written any
+/// further, submission goes on without it, and [`Capturing::stop`] returns the error.
 ///
 /// ```
 /// use syncline_deps::capture::{CaptureReader, TaskLabel};

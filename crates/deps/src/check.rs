@@ -7,7 +7,8 @@ use crate::trace::Trace;
 /// What is wrong with the edges of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// Pairs of tasks that conflict, or of which one was asked to wait for the other, and that the edges do not order: races.
+    /// Pairs of tasks that conflict, or of which one was asked to wait for the other, and that the
+    /// edges do not order: races.
     pub missing: DepGraph,
     /// Edges that order what might have run at once.
     pub superfluous: DepGraph,
@@ -24,7 +25,8 @@ impl CheckReport {
 
 /// Holds `given`, edges of `trace` from wherever, against every conflict of `trace`.
 ///
-/// Only the orders count, not the edges that make them: an edge may be missing as long as others imply it.
+/// Only the orders count, not the edges that make them: an edge may be missing as long as others
+/// imply it.
 pub fn check_edges(
     trace: &Trace,
     given: &DepGraph,

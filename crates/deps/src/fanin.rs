@@ -1,7 +1,8 @@
-//! The two bodies of dependency discovery: look up what a task waits for, then register what it does.
+//! The two bodies of dependency discovery: look up what a task waits for, then register what it
+//! does.
 //!
-//! Live submission, recording and offline replay all come through here; [`Submitter`](crate::Submitter) adds ids, scopes,
-//! merging and pruning on top.
+//! Live submission, recording and offline replay all come through here;
+//! [`Submitter`](crate::Submitter) adds ids, scopes, merging and pruning on top.
 
 use std::convert::Infallible;
 use std::ops::ControlFlow;
@@ -20,8 +21,9 @@ pub struct DepInputs<'a> {
 
 /// Emits an edge for everything that a task with these inputs must come after.
 ///
-/// Edges come as they are found: several may name one predecessor. `emit` may stop the walk. Nothing is registered,
-/// so that a task never finds itself. The only error is an argument that does not fit its buffer.
+/// Edges come as they are found: several may name one predecessor. `emit` may stop the walk.
+/// Nothing is registered, so that a task never finds itself. The only error is an argument that
+/// does not fit its buffer.
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -64,8 +66,9 @@ pub fn compute_task_fanin<B>(
 
 /// Registers what `task` does, for later tasks to find.
 ///
-/// `task` must be newer than all tasks registered before, and must wait for all that [`compute_task_fanin`] emits for the
-/// same inputs: on that rests what is forgotten here. The accesses of a manual task are added beside all others.
+/// `task` must be newer than all tasks registered before, and must wait for all that
+/// [`compute_task_fanin`] emits for the same inputs: on that rests what is forgotten here. The
+/// accesses of a manual task are added beside all others.
 pub fn register_task_outputs(
     inputs: &DepInputs<'_>,
     task: TaskId,
@@ -77,8 +80,8 @@ pub fn register_task_outputs(
     Ok(())
 }
 
-/// [`compute_task_fanin`] in one pass, which also resolves the arguments: edges that were emitted before an error mean
-/// nothing.
+/// [`compute_task_fanin`] in one pass, which also resolves the arguments: edges that were emitted
+/// before an error mean nothing.
 #[inline(never)]
 pub(crate) fn resolve_and_fanin(
     inputs: &DepInputs<'_>,

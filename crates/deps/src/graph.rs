@@ -87,8 +87,8 @@ impl DepGraph {
         &self.args[edge.args_start as usize..edge.args_end as usize]
     }
 
-    /// Adds the edges into `succ`, which comes after the successors of all edges so far. Reasons for one pair of tasks
-    /// are merged; `reasons` is left empty.
+    /// Adds the edges into `succ`, which comes after the successors of all edges so far. Reasons
+    /// for one pair of tasks are merged; `reasons` is left empty.
     pub(crate) fn push_reasons(&mut self, succ: u32, reasons: &mut Vec<Reason>) {
         reasons.sort_unstable_by_key(|reason| (reason.pred, reason.args));
         for reason in reasons.drain(..) {

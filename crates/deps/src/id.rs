@@ -14,8 +14,8 @@ impl fmt::Display for BufferId {
 
 /// Identity of a task: the ring that issued it and its sequence number there.
 ///
-/// Sequence numbers only grow, so that the id of a task that has long gone is recognised as such and never
-/// taken for a newer task that happens to live in the same slot.
+/// Sequence numbers only grow, so that the id of a task that has long gone is recognised as such
+/// and never taken for a newer task that happens to live in the same slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskId(u64);
 
@@ -27,7 +27,8 @@ impl TaskId {
     /// The task number `sequence` of ring number `ring`.
     ///
     /// # Panics
-    /// If `sequence` is above [`TaskId::SEQUENCE_MAX`]: at one task a nanosecond, two years of submitting.
+    /// If `sequence` is above [`TaskId::SEQUENCE_MAX`]: at one task a nanosecond, two years of
+    /// submitting.
     #[inline]
     pub const fn new(ring: u8, sequence: u64) -> Self {
         assert!(sequence <= Self::SEQUENCE_MAX, "task sequence numbers are used up");

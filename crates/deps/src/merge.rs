@@ -13,13 +13,15 @@ pub(crate) struct EdgeMerger {
     /// All edges, as soon as they are more.
     many: Vec<Packed>,
     len: usize,
-    /// Positions in `many` by predecessor. Slots with an old stamp are vacant, so that nothing needs
-    /// clearing between tasks.
+    /// Positions in `many` by predecessor. Slots with an old stamp are vacant, so that nothing
+    /// needs clearing between tasks.
     slots: Vec<Slot>,
     stamp: u64,
-    /// The edge after the one found last: arguments that share predecessors mostly find them in the same order.
+    /// The edge after the one found last: arguments that share predecessors mostly find them in the
+    /// same order.
     guess: usize,
-    /// A bit for the end of every predecessor's number: where it is not set, the predecessor is not among the few.
+    /// A bit for the end of every predecessor's number: where it is not set, the predecessor is not
+    /// among the few.
     seen: u64,
 }
 
@@ -29,7 +31,8 @@ struct Slot {
     edge: u32,
 }
 
-/// An edge in two words, which stay in registers where an [`Edge`] of small fields is put together in memory.
+/// An edge in two words, which stay in registers where an [`Edge`] of small fields is put together
+/// in memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packed {
     pub(crate) pred: TaskId,

@@ -97,7 +97,8 @@ struct Dim {
 type Ranges = Vec<(u64, u64)>;
 
 impl Frame {
-    /// The frame in which the strides of `view` are those of whole rows, planes and so on of the buffer.
+    /// The frame in which the strides of `view` are those of whole rows, planes and so on of the
+    /// buffer.
     fn of(view: &View, buffer_bytes: u64) -> Option<Self> {
         let element_bytes = view.dtype().bytes();
         let mut strides: Vec<u64> = (view.shape().iter().zip(view.strides()))

@@ -1,8 +1,9 @@
 //! The oracle: every conflict of a trace by brute force, to hold dependency discovery against.
 //!
-//! It shares nothing with the tensor map but the views it is given: it writes out the byte intervals of every view, compares
-//! every access with every earlier one that touches a common byte, and forgets nothing. That costs memory and time
-//! which a runtime cannot spend, so it has [`OracleLimits`] and says when a trace is past them.
+//! It shares nothing with the tensor map but the views it is given: it writes out the byte
+//! intervals of every view, compares every access with every earlier one that touches a common
+//! byte, and forgets nothing. That costs memory and time which a runtime cannot spend, so it has
+//! [`OracleLimits`] and says when a trace is past them.
 
 mod closure;
 mod intervals;
@@ -16,7 +17,8 @@ use crate::graph::{DepGraph, Reason};
 use crate::trace::Trace;
 use crate::{Access, BufferId, EdgeFlags, EdgeKinds, ScopeKind, View};
 
-/// A pair of views that overlap is remembered, which takes memory: it counts as this many comparisons.
+/// A pair of views that overlap is remembered, which takes memory: it counts as this many
+/// comparisons.
 const NEIGHBOUR_COST: u64 = 512;
 
 /// How far brute force may go.
@@ -102,7 +104,8 @@ struct Budget {
     conflicts: u64,
 }
 
-/// The accesses of one place so far. Those that only read are apart, as they never conflict with one another.
+/// The accesses of one place so far. Those that only read are apart, as they never conflict with
+/// one another.
 #[derive(Clone, Default)]
 struct Seen {
     reads: Vec<(u32, u32)>,
@@ -145,9 +148,11 @@ pub fn reduced_graph(full: &DepGraph, limits: OracleLimits) -> Result<DepGraph, 
     Ok(full.filtered(|edge| !implied.next().unwrap_or(false) && edge.waits()))
 }
 
-/// What orders an access after an earlier one of the same bytes; nothing where they may run at once.
+/// What orders an access after an earlier one of the same bytes; nothing where they may run at
+/// once.
 ///
-/// A writer before is read (`raw`) or overwritten (`waw`), a mere reader before is overwritten (`war`).
+/// A writer before is read (`raw`) or overwritten (`waw`), a mere reader before is overwritten
+/// (`war`).
 pub fn hazards(pred: Access, succ: Access) -> EdgeKinds {
     let ignored = pred == Access::NoDep || succ == Access::NoDep;
     let grouped = pred.is_grouped() && pred == succ;
@@ -173,13 +178,15 @@ pub fn hazards(pred: Access, succ: Access) -> EdgeKinds {
     kinds
 }
 
-/// What an edge with these kinds does: where the predecessor made the buffer, it also keeps it alive.
+/// What an edge with these kinds does: where the predecessor made the buffer, it also keeps it
+/// alive.
 pub(crate) fn flags_of(kinds: EdgeKinds) -> EdgeFlags {
     let made = kinds.contains(EdgeKinds::CREATOR);
     if made { EdgeFlags::WAIT | EdgeFlags::RETAIN } else { EdgeFlags::WAIT }
 }
 
-/// Adds every conflict of the task at `index` with an earlier one; `None` where the budget runs out.
+/// Adds every conflict of the task at `index` with an earlier one; `None` where the budget runs
+/// out.
 fn conflicts_of(
     trace: &Trace,
     index: usize,
@@ -209,7 +216,8 @@ fn conflicts_of(
     Some(())
 }
 
-/// The distinct places (a buffer and a view of it) of a trace, and which of them have a byte in common.
+/// The distinct places (a buffer and a view of it) of a trace, and which of them have a byte in
+/// common.
 struct Places {
     of_args: Vec<Vec<usize>>,
     neighbours: Vec<Vec<usize>>,
@@ -245,8 +253,8 @@ impl Places {
     }
 }
 
-/// Compares every two places of one buffer whose spans overlap; a place is its own neighbour unless it is empty.
-/// `None` where the budget runs out.
+/// Compares every two places of one buffer whose spans overlap; a place is its own neighbour unless
+/// it is empty. `None` where the budget runs out.
 fn find_neighbours(
     places: &mut [(usize, Intervals)],
     neighbours: &mut [Vec<usize>],

@@ -1,7 +1,7 @@
 //! Packed arguments: what a task that waits for its turn needs to keep of its views.
 //!
-//! A [`View`] has room for [`MAX_DIMS`](crate::MAX_DIMS) dimensions, most of which are not there. A ring of thousands of
-//! waiting tasks fits into a nearer cache without them.
+//! A [`View`] has room for [`MAX_DIMS`](crate::MAX_DIMS) dimensions, most of which are not there. A
+//! ring of thousands of waiting tasks fits into a nearer cache without them.
 
 use crate::{Access, Arg, BufferId, Dtype, View};
 

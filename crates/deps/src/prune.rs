@@ -2,13 +2,14 @@
 
 /// Which of the last [`ReachWindow::TASKS`] tasks each of them comes after.
 ///
-/// One word a task, bit `d - 1` for the task `d` before it, so that both questions, what a new task comes after and which
-/// of its edges say nothing new, are a shift and an `or` for each edge. Edges that reach further back are kept: plans
-/// prune exactly.
+/// One word a task, bit `d - 1` for the task `d` before it, so that both questions, what a new task
+/// comes after and which of its edges say nothing new, are a shift and an `or` for each edge. Edges
+/// that reach further back are kept: plans prune exactly.
 ///
-/// The map already leaves out what a newer access to the same view stands for. On the benchmarks' tiled Cholesky, halo
-/// stencil and random tasks over 1,024 buffers nothing is left for the window to remove; of the edges of random tasks over
-/// 16 tiles it removes half, of those over 256 tiles one in 500.
+/// The map already leaves out what a newer access to the same view stands for. On the benchmarks'
+/// tiled Cholesky, halo stencil and random tasks over 1,024 buffers nothing is left for the window
+/// to remove; of the edges of random tasks over 16 tiles it removes half, of those over 256 tiles
+/// one in 500.
 #[derive(Debug)]
 pub(crate) struct ReachWindow {
     ancestors: [u64; Self::TASKS as usize],

@@ -1,8 +1,9 @@
 //! Regions: the exact set of bytes that a view touches.
 //!
-//! A [`Region`] is a run of bytes repeated along dimensions with positive strides. Dimensions that continue one
-//! another are merged, so that views of different shapes, element types and orders over the same bytes usually have
-//! the same region, and comparing two regions is mostly comparing a few numbers.
+//! A [`Region`] is a run of bytes repeated along dimensions with positive strides. Dimensions that
+//! continue one another are merged, so that views of different shapes, element types and orders
+//! over the same bytes usually have the same region, and comparing two regions is mostly comparing
+//! a few numbers.
 //!
 //! ```
 //! use syncline_deps::{Dtype, OverlapStats, Region, View};
@@ -25,8 +26,8 @@ use std::fmt;
 use self::solve::{Answer, Sums};
 use crate::{MAX_DIMS, View};
 
-/// Steps that the solver may take for one pair of regions. Views of one tensor need fewer than ten; only views with
-/// several strides that do not divide one another come near it.
+/// Steps that the solver may take for one pair of regions. Views of one tensor need fewer than ten;
+/// only views with several strides that do not divide one another come near it.
 const SOLVER_STEPS: u32 = 4096;
 
 /// How overlap tests went.
@@ -36,7 +37,8 @@ pub struct OverlapStats {
     pub tests: u64,
     /// Pairs that needed the integer solver.
     pub solved: u64,
-    /// Pairs on which the solver gave up: they count as overlapping, which is safe but may order too much.
+    /// Pairs on which the solver gave up: they count as overlapping, which is safe but may order
+    /// too much.
     pub exhausted: u64,
 }
 
@@ -76,8 +78,8 @@ impl Region {
 
     /// Merges `dims`, smallest stride first, into the run and into one another.
     ///
-    /// A dimension whose stride is `k` times that of the one inside it, with `k` at most the inner count, only
-    /// makes the inner progression longer; the ordinary case is `k` equal to the count.
+    /// A dimension whose stride is `k` times that of the one inside it, with `k` at most the inner
+    /// count, only makes the inner progression longer; the ordinary case is `k` equal to the count.
     fn merged(start: u64, end: u64, mut run: u64, dims: &[(u64, u64)]) -> Self {
         let mut kept = [(0u64, 0u64); MAX_DIMS];
         let mut rank = 0;
@@ -163,8 +165,9 @@ impl Region {
 
     /// Whether every byte of `other` is certainly in this region.
     ///
-    /// `true` is always right. `false` may also mean that `other` lies in this region in a way that is not seen by
-    /// writing its strides as multiples of this region's; nothing but a little work is lost then.
+    /// `true` is always right. `false` may also mean that `other` lies in this region in a way that
+    /// is not seen by writing its strides as multiples of this region's; nothing but a little work
+    /// is lost then.
     pub fn covers(&self, other: &Region) -> bool {
         if other.is_empty() {
             return true;
@@ -178,7 +181,8 @@ impl Region {
         self.embeds(other)
     }
 
-    /// Writes every place of `other` as indices into this region's dimensions plus a place in its run.
+    /// Writes every place of `other` as indices into this region's dimensions plus a place in its
+    /// run.
     fn embeds(&self, other: &Region) -> bool {
         let mut first = other.start - self.start;
         let mut theirs = other.dims().peekable();

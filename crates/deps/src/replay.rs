@@ -27,7 +27,8 @@ pub struct ReplayError {
     pub source: SubmitError,
 }
 
-/// Submits the tasks of `trace` one after the other. No task is retired in between, so that every edge shows.
+/// Submits the tasks of `trace` one after the other. No task is retired in between, so that every
+/// edge shows.
 ///
 /// ```
 /// use syncline_deps::trace::{Trace, TraceBuffer, TraceTask};
@@ -55,8 +56,8 @@ pub fn replay(trace: &Trace, options: SubmitOptions) -> Result<Replayed, ReplayE
     Ok(Replayed { graph, stats })
 }
 
-/// The same without looking for arguments: calls `each` with the position of a task and an edge into it, as the
-/// submitter finds them.
+/// The same without looking for arguments: calls `each` with the position of a task and an edge
+/// into it, as the submitter finds them.
 pub fn replay_edges(
     trace: &Trace,
     options: SubmitOptions,
@@ -110,7 +111,8 @@ fn task_of(
     Ok(TaskId::new(next.ring(), at as u64))
 }
 
-/// Neighbouring manual tasks share a scope; the scopes of the trace itself change nothing beyond that.
+/// Neighbouring manual tasks share a scope; the scopes of the trace itself change nothing beyond
+/// that.
 fn enter(submitter: &mut Submitter, scope: ScopeKind) -> Result<(), SubmitError> {
     match (submitter.scope_kind(), scope) {
         (ScopeKind::Auto, ScopeKind::Manual) => submitter.enter_scope(ScopeKind::Manual),

@@ -4,9 +4,10 @@ use crate::SubmitError;
 
 /// How the tasks of a scope get their dependencies.
 ///
-/// What orders two tasks is the kind of the *later* one: an auto task waits for every earlier task that it conflicts
-/// with, manual ones included (those edges also carry [`EdgeKinds::BARRIER`](crate::EdgeKinds::BARRIER)); a manual task
-/// waits for its explicit dependencies and nothing else.
+/// What orders two tasks is the kind of the *later* one: an auto task waits for every earlier task
+/// that it conflicts with, manual ones included (those edges also carry
+/// [`EdgeKinds::BARRIER`](crate::EdgeKinds::BARRIER)); a manual task waits for its explicit
+/// dependencies and nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ScopeKind {
     /// Dependencies are discovered from the arguments.

@@ -15,8 +15,8 @@ pub struct SubmitOptions {
     pub ring: u8,
     /// Emit also the edges that other edges imply.
     pub full: bool,
-    /// Up to this many views stay known after the tasks that used them have been retired, at less than a kilobyte each: a
-    /// program that comes round to them finds them with one look-up.
+    /// Up to this many views stay known after the tasks that used them have been retired, at less
+    /// than a kilobyte each: a program that comes round to them finds them with one look-up.
     pub views_kept: usize,
 }
 
@@ -113,9 +113,10 @@ impl Submitter {
 
     /// Issues the next task and emits what it must come after, each predecessor once.
     ///
-    /// Everything is checked first: after an error, it is as if the task had never come. An edge that only orders and
-    /// that others of the last 64 tasks imply is left out, unless [`SubmitOptions::full`] is set; an edge that keeps a
-    /// buffer alive never is, because lifetimes are not transitive.
+    /// Everything is checked first: after an error, it is as if the task had never come. An edge
+    /// that only orders and that others of the last 64 tasks imply is left out, unless
+    /// [`SubmitOptions::full`] is set; an edge that keeps a buffer alive never is, because
+    /// lifetimes are not transitive.
     #[inline]
     pub fn submit(
         &mut self,
@@ -193,7 +194,8 @@ impl Submitter {
         TaskId::new(self.options.ring, self.next)
     }
 
-    /// Forgets a task that has finished: nothing waits for it any more. Whether it was live until then.
+    /// Forgets a task that has finished: nothing waits for it any more. Whether it was live until
+    /// then.
     ///
     /// Tasks may be retired in any order. An id that was never issued is not live.
     pub fn retire(&mut self, task: TaskId) -> bool {

@@ -1,8 +1,9 @@
 //! Traces: what was submitted, as plain data that can be written, read, analysed and run again.
 //!
-//! A [`Trace`] has a JSON form, for people and other languages, and a binary one ([`crate::capture`]), for
-//! programs that record themselves while they run. Both hold the same things, also the members that are for
-//! other programs (`x-`), so that converting one into the other and back changes nothing.
+//! A [`Trace`] has a JSON form, for people and other languages, and a binary one
+//! ([`crate::capture`]), for programs that record themselves while they run. Both hold the same
+//! things, also the members that are for other programs (`x-`), so that converting one into the
+//! other and back changes nothing.
 //!
 //! ```
 //! use syncline_deps::trace::Trace;

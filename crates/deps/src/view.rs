@@ -1,7 +1,7 @@
 //! Views: how an argument lies in its buffer.
 //!
-//! A [`View`] is a dtype, a shape, strides in bytes and an offset in bytes. Slicing, splitting and transposing
-//! change these numbers only; no element moves.
+//! A [`View`] is a dtype, a shape, strides in bytes and an offset in bytes. Slicing, splitting and
+//! transposing change these numbers only; no element moves.
 //!
 //! ```
 //! use syncline_deps::{Dtype, View};
@@ -24,8 +24,9 @@ pub const MAX_DIMS: usize = 8;
 
 /// Which bytes of a buffer an argument means, and in which order.
 ///
-/// Every view that exists has been checked: at most [`MAX_DIMS`] dimensions, no byte before the buffer's start,
-/// and no arithmetic that overflows. Whether it ends inside its buffer is checked where the two meet.
+/// Every view that exists has been checked: at most [`MAX_DIMS`] dimensions, no byte before the
+/// buffer's start, and no arithmetic that overflows. Whether it ends inside its buffer is checked
+/// where the two meet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct View {
     offset: u64,
@@ -125,7 +126,8 @@ impl View {
         view
     }
 
-    /// Becomes equal to `other`. Cheaper than a copy where the two have few dimensions, as most have.
+    /// Becomes equal to `other`. Cheaper than a copy where the two have few dimensions, as most
+    /// have.
     #[inline]
     pub fn assign(&mut self, other: &Self) {
         const FEW: usize = 2;
@@ -202,8 +204,9 @@ impl View {
         self.shape().iter().zip(self.strides()).any(|(&size, &stride)| size > 1 && stride == 0)
     }
 
-    /// Whether some byte may belong to several elements. `false` is always right; `true` may also mean that the strides
-    /// interleave in a way that is not looked into, which slices of a contiguous tensor never do.
+    /// Whether some byte may belong to several elements. `false` is always right; `true` may also
+    /// mean that the strides interleave in a way that is not looked into, which slices of a
+    /// contiguous tensor never do.
     pub fn shares_bytes(&self) -> bool {
         if self.is_empty() {
             return false;
@@ -331,8 +334,8 @@ impl View {
         Self::strided(self.dtype, self.offset, shape, &strides[..shape.len()])
     }
 
-    /// Walks both shapes from the last dimension on: every run of old dimensions that is taken together by a run
-    /// of new ones must advance evenly.
+    /// Walks both shapes from the last dimension on: every run of old dimensions that is taken
+    /// together by a run of new ones must advance evenly.
     fn reshaped_strides(&self, shape: &[u64]) -> Option<[i64; MAX_DIMS]> {
         let old: Vec<(u64, i64)> =
             (self.shape().iter().copied().zip(self.strides().iter().copied()))

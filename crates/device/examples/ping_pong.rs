@@ -1,4 +1,5 @@
-//! Two threads take turns over two timelines, and two lanes do the same: a lost wake-up shows as a deadline that passes.
+//! Two threads take turns over two timelines, and two lanes do the same: a lost wake-up shows as a
+//! deadline that passes.
 //!
 //! `cargo run --release -p syncline-device --example ping_pong -- 5000000`
 

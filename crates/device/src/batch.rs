@@ -58,7 +58,8 @@ impl Batch {
         self
     }
 
-    /// Also signals `point`, in addition to the lane's own timeline; if the batch fails, its timeline fails.
+    /// Also signals `point`, in addition to the lane's own timeline; if the batch fails, its
+    /// timeline fails.
     pub fn signal(mut self, point: Point) -> Self {
         self.signals.push(point);
         self
@@ -188,13 +189,14 @@ pub struct Dispatch {
     pub kernel: Kernel,
     pub args: Vec<KernelArg>,
     pub scalars: Vec<Scalar>,
-    /// Groups along each dimension, for backends that have them; a CPU kernel is called once and may read it.
+    /// Groups along each dimension, for backends that have them; a CPU kernel is called once and
+    /// may read it.
     pub grid: [u32; 3],
 }
 
 impl Dispatch {
-    /// How the arguments lie in their buffers. One without order has no elements here: others may write them at any
-    /// time.
+    /// How the arguments lie in their buffers. One without order has no elements here: others may
+    /// write them at any time.
     pub fn views(&self) -> Vec<View> {
         self.args.iter().map(KernelArg::view).collect()
     }
@@ -337,9 +339,9 @@ impl Command {
 
 /// A batch that was checked against a lane, with leases on the buffers that it uses.
 ///
-/// A backend runs `commands`, then drops `leases`, then signals `signals`, then its own timeline. Where a batch fails or
-/// does not run, the backend first fails its own timeline, then drops `leases`: who waits for a buffer must find the
-/// failure when it gets there.
+/// A backend runs `commands`, then drops `leases`, then signals `signals`, then its own timeline.
+/// Where a batch fails or does not run, the backend first fails its own timeline, then drops
+/// `leases`: who waits for a buffer must find the failure when it gets there.
 #[derive(Debug)]
 #[allow(missing_docs)]
 pub struct Work {

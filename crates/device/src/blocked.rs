@@ -1,13 +1,15 @@
 //! Threads that are blocked, what they hold meanwhile, and circles among them.
 //!
-//! A thread that holds something (a map of a buffer, a host guard of a stream, a task that it runs) and blocks may wait
-//! for a thread that waits for what it holds: within one stream, or across streams and buffers. So there is one table for
-//! the process. A thread enters it before it sleeps, and is refused if it could never wake up:
+//! A thread that holds something (a map of a buffer, a host guard of a stream, a task that it runs)
+//! and blocks may wait for a thread that waits for what it holds: within one stream, or across
+//! streams and buffers. So there is one table for the process. A thread enters it before it sleeps,
+//! and is refused if it could never wake up:
 //!
-//! Of all threads in the table, those are put aside again and again whose wait can end while the others stand still. A
-//! thread that is left over waits for ever. What a thread holds changes only while it is awake, so the last thread of
-//! a circle to fall asleep finds it. Threads with a deadline wake up by themselves and are not entered. A thread that has
-//! ended, and forgot to drop what it held, is one that never goes on.
+//! Of all threads in the table, those are put aside again and again whose wait can end while the
+//! others stand still. A thread that is left over waits for ever. What a thread holds changes only
+//! while it is awake, so the last thread of a circle to fall asleep finds it. Threads with a
+//! deadline wake up by themselves and are not entered. A thread that has ended, and forgot to drop
+//! what it held, is one that never goes on.
 //!
 //! The table's lock is taken before the locks that obstacles take, and no user code runs under it.
 
@@ -24,8 +26,8 @@ pub trait Obstacle: Send + Sync {
     fn wake(&self);
 }
 
-/// A task that a thread runs: what it belongs to, and a number in there. Streams use their ids, which are not zero; a
-/// thread that runs the work of a lane holds the lane.
+/// A task that a thread runs: what it belongs to, and a number in there. Streams use their ids,
+/// which are not zero; a thread that runs the work of a lane holds the lane.
 pub type Held = (u64, u64);
 
 /// Owner of lanes in a [`Held`], which are numbered by their ids.
@@ -110,7 +112,8 @@ pub fn current_task() -> Option<Held> {
     Some(CURRENT.get()).filter(|task| *task != NOTHING)
 }
 
-/// Notes what this thread uses until the result is dropped, below the tasks that it runs from now on.
+/// Notes what this thread uses until the result is dropped, below the tasks that it runs from now
+/// on.
 #[must_use]
 pub fn run_above(held: impl IntoIterator<Item = Held>) -> Above {
     let current = CURRENT.replace(NOTHING);
@@ -217,7 +220,8 @@ impl Drop for Blocked {
     }
 }
 
-/// Enters the calling thread, which is about to sleep until `obstacle` is gone. Call it under no lock.
+/// Enters the calling thread, which is about to sleep until `obstacle` is gone. Call it under no
+/// lock.
 ///
 /// # Errors
 /// Where it would sleep for ever.
@@ -226,7 +230,8 @@ pub fn block(obstacle: Arc<dyn Obstacle>) -> Result<Blocked, NeverEnds> {
     if never_ends { Err(NeverEnds) } else { Ok(blocked) }
 }
 
-/// As [`block`], for a thread that sleeps in any case: another thread of the circle is woken, to find it in its turn.
+/// As [`block`], for a thread that sleeps in any case: another thread of the circle is woken, to
+/// find it in its turn.
 pub fn block_anyway(obstacle: Arc<dyn Obstacle>) -> Blocked {
     let (blocked, never_ends) = enter(obstacle);
     if never_ends {

@@ -1,12 +1,14 @@
 //! Bridges: one thread between the events of a driver and the timelines of everybody else.
 //!
-//! A lane of a driver that has events of its own needs the host twice: when a wait is for a point that the driver does
-//! not know, and when work has completed and those who wait for it elsewhere must learn of it. A [`Bridge`] does both
-//! for any number of lanes with one thread, which sleeps until there is something to do.
+//! A lane of a driver that has events of its own needs the host twice: when a wait is for a point
+//! that the driver does not know, and when work has completed and those who wait for it elsewhere
+//! must learn of it. A [`Bridge`] does both for any number of lanes with one thread, which sleeps
+//! until there is something to do.
 //!
-//! A lane asks for a call of [`Woken::wake`] when a point is decided ([`Bridge::when`]), and the driver's callbacks ask
-//! for one at once ([`Bridge::wake`]). Calls are made on the bridge's thread only, so that no code of a lane runs
-//! inside of a driver's callback or on the thread of whoever signals.
+//! A lane asks for a call of [`Woken::wake`] when a point is decided ([`Bridge::when`]), and the
+//! driver's callbacks ask for one at once ([`Bridge::wake`]). Calls are made on the bridge's thread
+//! only, so that no code of a lane runs inside of a driver's callback or on the thread of whoever
+//! signals.
 
 use std::fmt;
 use std::mem;
@@ -21,7 +23,8 @@ use crate::{
 
 /// What a bridge wakes: a lane, which looks for itself what there is to do.
 pub trait Woken: Send + Sync {
-    /// Something may have changed. Called on the bridge's thread; must not wait. A panic ends there.
+    /// Something may have changed. Called on the bridge's thread; must not wait. A panic ends
+    /// there.
     fn wake(self: Arc<Self>);
 }
 
@@ -77,7 +80,8 @@ struct Inbox {
 }
 
 impl Bridge {
-    /// Starts the thread, called `name` in debuggers; `device` is named in the error if there is none to be had.
+    /// Starts the thread, called `name` in debuggers; `device` is named in the error if there is
+    /// none to be had.
     pub fn start(name: &str, device: DeviceSpec) -> Result<Self, DeviceError> {
         let sleeper = Arc::new(Sleeper(WaitWord::new()));
         let (wakes, waits) = (Vec::with_capacity(WAKES), Vec::with_capacity(WAKES));
@@ -97,9 +101,10 @@ impl Bridge {
         let shared = &self.shared;
         let watch = point.watch(shared.sleeper.clone());
         shared.lock().waits.push((watch, target));
-        // The thread sleeps on: it finds the wait in its inbox when the timeline wakes it. Hence first the entry, then the
-        // look that arms the timeline: a change before it is seen here, and one after it wakes the thread, which reads
-        // the inbox only after the word that the change has bumped.
+        // The thread sleeps on: it finds the wait in its inbox when the timeline wakes it. Hence
+        // first the entry, then the look that arms the timeline: a change before it is seen here,
+        // and one after it wakes the thread, which reads the inbox only after the word that the
+        // change has bumped.
         if point.arm() != PointStatus::Pending {
             shared.post(|_| ());
         }
@@ -110,7 +115,8 @@ impl Bridge {
         self.shared.wake(target);
     }
 
-    /// A way to wake that may be kept and used anywhere, also in a driver's callback: it does not own the thread.
+    /// A way to wake that may be kept and used anywhere, also in a driver's callback: it does not
+    /// own the thread.
     pub fn bell(&self) -> Bell {
         Bell(self.shared.clone())
     }
@@ -120,8 +126,8 @@ impl Bridge {
         self.shared.post(|inbox| inbox.forgotten.push(target));
     }
 
-    /// Waits until the thread has done what it was asked for before, and has dropped what it was given for that. Not to be
-    /// called on that thread.
+    /// Waits until the thread has done what it was asked for before, and has dropped what it was
+    /// given for that. Not to be called on that thread.
     pub fn settle(&self, deadline: Deadline) {
         let done = Timeline::new("bridge", 0);
         self.wake(Arc::new(Settled(done.clone())));
@@ -209,7 +215,8 @@ impl Shared {
         let mut awaited: Vec<(Watch, Arc<dyn Woken>)> = Vec::with_capacity(WAKES);
         let mut due: Vec<Arc<dyn Woken>> = Vec::with_capacity(WAKES);
         loop {
-            // As for every wait: read the word that we sleep on, then arm, then sleep (timeline/README.md).
+            // As for every wait: read the word that we sleep on, then arm, then sleep
+            // (timeline/README.md).
             let seen = self.sleeper.0.load();
             let mut inbox = self.lock();
             if inbox.stops {

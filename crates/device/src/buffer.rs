@@ -1,7 +1,8 @@
-//! Buffers: memory on one device, taken at the first use, and safe to touch from the host at any time.
+//! Buffers: memory on one device, taken at the first use, and safe to touch from the host at any
+//! time.
 //!
-//! Work that is queued holds [`Lease`]s: its buffers live until it has ended, and host access waits for it. Work
-//! submitted through the safe path is ordered by what is noted in `hazards`.
+//! Work that is queued holds [`Lease`]s: its buffers live until it has ended, and host access waits
+//! for it. Work submitted through the safe path is ordered by what is noted in `hazards`.
 
 mod hazards;
 mod host;
@@ -99,7 +100,8 @@ impl Buffer {
 
     /// All its bytes.
     pub fn all(&self) -> BufferView {
-        // Nothing of more than 2^62 bytes will ever get memory: such a buffer is refused at its first use.
+        // Nothing of more than 2^62 bytes will ever get memory: such a buffer is refused at its
+        // first use.
         let view = View::bytes_at(0, self.bytes().min(1 << 62)).expect("it fits in 63 bits");
         BufferView { buffer: self.clone(), view }
     }
@@ -129,7 +131,8 @@ impl Buffer {
         self.view(view)
     }
 
-    /// A lease for work of `lane` that `access`es this buffer: memory is there, the host keeps off, until it is dropped.
+    /// A lease for work of `lane` that `access`es this buffer: memory is there, the host keeps off,
+    /// until it is dropped.
     ///
     /// # Errors
     /// Where the host has mapped the buffer, or there is no memory.

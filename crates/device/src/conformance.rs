@@ -1,7 +1,7 @@
 //! One suite for every device: what passes it can be used by everything above.
 //!
-//! A case that needs what a device cannot do is skipped, with the reason. Every wait in the suite has a deadline, so
-//! that a device that loses a wake-up fails instead of hanging.
+//! A case that needs what a device cannot do is skipped, with the reason. Every wait in the suite
+//! has a deadline, so that a device that loses a wake-up fails instead of hanging.
 //!
 //! ```
 //! use syncline_device::conformance::Suite;
@@ -90,8 +90,9 @@ impl Suite {
         self
     }
 
-    /// Uses `kernel` in the place of the suite's own of the same name, which runs on the CPU only: `add_one` (`f32`,
-    /// in place), `scale` (`f32`, in place, by a scalar), `add` (two `f32` inputs, one output).
+    /// Uses `kernel` in the place of the suite's own of the same name, which runs on the CPU only:
+    /// `add_one` (`f32`, in place), `scale` (`f32`, in place, by a scalar), `add` (two `f32`
+    /// inputs, one output).
     #[must_use]
     pub fn kernel(mut self, kernel: Kernel) -> Self {
         self.kernels.push(kernel);

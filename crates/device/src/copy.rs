@@ -1,7 +1,7 @@
 //! Copies between strided views: as few and as long runs as their layouts allow.
 //!
-//! A [`CopyPlan`] is made once from two views and run any number of times on different memory. Runs that are long and
-//! many enough go past the cache.
+//! A [`CopyPlan`] is made once from two views and run any number of times on different memory. Runs
+//! that are long and many enough go past the cache.
 
 mod stream;
 
@@ -12,7 +12,8 @@ use crate::{Copy, DeviceError};
 /// Dimensions of a view and the bytes of an element.
 const LOOPS_MAX: usize = MAX_DIMS + 1;
 
-/// Copies of this size and more bypass the cache where their runs are long: they would only displace what is there.
+/// Copies of this size and more bypass the cache where their runs are long: they would only
+/// displace what is there.
 const STREAM_BYTES: u64 = 8 << 20;
 const STREAM_RUN_BYTES: u64 = 4 << 10;
 
@@ -51,7 +52,8 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// Calls `each` with the two offsets of every round of `loops`, outermost first, from `source` and `target` on.
+    /// Calls `each` with the two offsets of every round of `loops`, outermost first, from `source`
+    /// and `target` on.
     pub fn unroll(loops: &[Self], source: i64, target: i64, each: &mut impl FnMut(i64, i64)) {
         let Some((of, inner)) = loops.split_first() else { return each(source, target) };
         for round in 0..of.count as i64 {
@@ -128,8 +130,8 @@ impl CopyPlan {
     /// Copies from the buffer at `source` to the one at `target`.
     ///
     /// # Safety
-    /// Both views lie inside what their pointers are valid for; nobody writes the bytes of the source nor touches those
-    /// of the target meanwhile; and the bytes of the two do not overlap.
+    /// Both views lie inside what their pointers are valid for; nobody writes the bytes of the
+    /// source nor touches those of the target meanwhile; and the bytes of the two do not overlap.
     pub unsafe fn run(&self, source: *const u8, target: *mut u8) {
         if self.bytes == 0 {
             return;
@@ -161,7 +163,8 @@ impl CopyPlan {
     /// Copies within one buffer as if the whole source were read before the first byte is written.
     ///
     /// # Safety
-    /// Both views lie inside what `base` is valid for, and nobody else touches their bytes meanwhile.
+    /// Both views lie inside what `base` is valid for, and nobody else touches their bytes
+    /// meanwhile.
     pub unsafe fn run_within(&self, base: *mut u8) {
         if self.bytes == 0 {
             return;
@@ -185,8 +188,8 @@ impl CopyPlan {
         }
     }
 
-    /// Calls `visit` with the first byte of every run in the source and in the target, in the order of the target's
-    /// addresses where its layout allows.
+    /// Calls `visit` with the first byte of every run in the source and in the target, in the order
+    /// of the target's addresses where its layout allows.
     pub fn for_each_run(&self, mut visit: impl FnMut(u64, u64)) {
         if self.bytes == 0 {
             return;
@@ -212,8 +215,8 @@ impl CopyPlan {
         }
     }
 
-    /// The same copy in two steps, by way of contiguous memory that begins at byte 0: what overlaps can be copied as
-    /// if all of it were read first.
+    /// The same copy in two steps, by way of contiguous memory that begins at byte 0: what overlaps
+    /// can be copied as if all of it were read first.
     pub fn through_packed(&self) -> (CopyPlan, CopyPlan) {
         let (mut out, mut back) = (self.clone(), self.clone());
         let mut stride = self.run_bytes as i64;

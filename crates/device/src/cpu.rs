@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use crate::{Allocator, DeviceSpec};
 
-/// Memory of the host, of which at most `cap_bytes` are in use at the same time. Every lane of every device can copy
-/// from and to it.
+/// Memory of the host, of which at most `cap_bytes` are in use at the same time. Every lane of
+/// every device can copy from and to it.
 pub fn host_memory(cap_bytes: u64) -> Arc<dyn Allocator> {
     Arc::new(memory::CpuAllocator::new(DeviceSpec::CPU, cap_bytes))
 }

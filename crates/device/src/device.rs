@@ -9,8 +9,8 @@ use crate::{Allocator, Buffer, DeviceError, DeviceSpec, Lane, LaneKind, MemoryUs
 /// [`DeviceError::Closed`].
 ///
 /// # Safety
-/// Its lanes and its allocator belong to the device that [`Device::info`] names, which is always the same. There is at
-/// least one lane.
+/// Its lanes and its allocator belong to the device that [`Device::info`] names, which is always
+/// the same. There is at least one lane.
 pub unsafe trait Device: Send + Sync + fmt::Debug {
     /// What the device is and can do.
     fn info(&self) -> &DeviceInfo;
@@ -18,8 +18,8 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
     /// The lanes that exist from the start: compute lanes first, then copy lanes.
     fn lanes(&self) -> &[Arc<dyn Lane>];
 
-    /// One more lane, for whoever needs its own order of work. It closes when its last handle is dropped, or with
-    /// the device.
+    /// One more lane, for whoever needs its own order of work. It closes when its last handle is
+    /// dropped, or with the device.
     fn open_lane(&self, kind: LaneKind, name: &str) -> Result<Arc<dyn Lane>, DeviceError>;
 
     /// Where its memory comes from.
@@ -83,8 +83,8 @@ impl dyn Device + '_ {
         lanes.iter().find(|lane| lane.info().kind == kind).unwrap_or(&lanes[0])
     }
 
-    /// A lane of its own where the device can open one, called `name`; else one of those that everybody shares, of
-    /// `kind` where there is one, chosen by `number`.
+    /// A lane of its own where the device can open one, called `name`; else one of those that
+    /// everybody shares, of `kind` where there is one, chosen by `number`.
     pub fn lane_for(
         &self,
         kind: LaneKind,

@@ -1,9 +1,11 @@
 //! Lanes over the queues and events of a driver, the same for every driver that has such.
 //!
-//! A driver (OpenCL, CUDA) has in-order queues, events by which queues wait for each other, and a way to call back when
-//! work has ended. What it does not have is a counter that anybody can wait for, waits for what nobody has promised yet,
-//! and failure that stops exactly what is behind it. [`DriverLane`] makes a [`Lane`](crate::Lane) of the former with the
-//! latter, and [`DriverDevice`] a [`Device`](crate::Device); a [`Driver`] is what a backend brings. `driver/README.md` has the protocol.
+//! A driver (OpenCL, CUDA) has in-order queues, events by which queues wait for each other, and a
+//! way to call back when work has ended. What it does not have is a counter that anybody can wait
+//! for, waits for what nobody has promised yet, and failure that stops exactly what is behind it.
+//! [`DriverLane`] makes a [`Lane`](crate::Lane) of the former with the latter, and [`DriverDevice`]
+//! a [`Device`](crate::Device); a [`Driver`] is what a backend brings. `driver/README.md` has the
+//! protocol.
 
 mod call;
 mod device;
@@ -24,10 +26,11 @@ use crate::{Bridge, CommandTime, Copy, DeviceError, DeviceSpec, Dispatch, Fill};
 /// One device of a driver, as its lanes use it.
 ///
 /// # Safety
-/// Ops do what the copy, fill or dispatch that they were made of says and touch nothing else; a queue runs them in order
-/// and after the events in front of them; an event is reached, and [`Ending::end`] called, not before all of them have
-/// ended. [`Driver::device`] and [`Driver::context`] always return the same, and [`Driver::can_access`] is true only of
-/// devices whose memory its ops may touch.
+/// Ops do what the copy, fill or dispatch that they were made of says and touch nothing else; a
+/// queue runs them in order and after the events in front of them; an event is reached, and
+/// [`Ending::end`] called, not before all of them have ended. [`Driver::device`] and
+/// [`Driver::context`] always return the same, and [`Driver::can_access`] is true only of devices
+/// whose memory its ops may touch.
 pub unsafe trait Driver: Send + Sync + Sized + 'static {
     /// A queue that runs its commands in order.
     type Queue: Send;
@@ -41,7 +44,8 @@ pub unsafe trait Driver: Send + Sync + Sized + 'static {
     /// The device.
     fn device(&self) -> DeviceSpec;
 
-    /// Identity of what events are valid in: queues of drivers with the same number wait for each other's events.
+    /// Identity of what events are valid in: queues of drivers with the same number wait for each
+    /// other's events.
     fn context(&self) -> u64;
 
     /// The bridge that the lanes of this device use.
@@ -62,11 +66,13 @@ pub unsafe trait Driver: Send + Sync + Sized + 'static {
     /// Appends what `dispatch` comes to, which may be nothing.
     fn dispatch(&self, dispatch: &Dispatch, ops: &mut Vec<Self::Op>) -> Result<(), DeviceError>;
 
-    /// Enqueues `ops`, each with its number among the commands of its batch, to run in order after `after` and all that
-    /// was enqueued before; without ops, there is still a place to wait for. Calls [`Ending::end`] when they have ended.
+    /// Enqueues `ops`, each with its number among the commands of its batch, to run in order after
+    /// `after` and all that was enqueued before; without ops, there is still a place to wait for.
+    /// Calls [`Ending::end`] when they have ended.
     ///
     /// # Safety
-    /// Until then, the ops stay where they are, the memory in them too, and no work that conflicts runs.
+    /// Until then, the ops stay where they are, the memory in them too, and no work that conflicts
+    /// runs.
     unsafe fn hand_over<'a>(
         &self,
         queue: &Self::Queue,
@@ -97,7 +103,8 @@ pub unsafe trait Driver: Send + Sync + Sized + 'static {
 pub struct HandedOver<D: Driver> {
     /// The place behind the last command.
     pub event: Option<D::Event>,
-    /// Why the driver would not take all of it. What it took before runs, and `ending` tells when that has ended.
+    /// Why the driver would not take all of it. What it took before runs, and `ending` tells when
+    /// that has ended.
     pub refused: Option<Arc<str>>,
     /// Everything has ended, and `ending` is not called: the driver could not even do that.
     pub has_ended: bool,

@@ -6,14 +6,15 @@ use syncline_deps::Dtype;
 /// A Rust type that one element of a view can be read as.
 ///
 /// # Safety
-/// Every bit pattern must be a value of the type, the type must have no padding, and its size must be that of
-/// every dtype for which [`Element::holds`] is true.
+/// Every bit pattern must be a value of the type, the type must have no padding, and its size must
+/// be that of every dtype for which [`Element::holds`] is true.
 pub unsafe trait Element: Copy + Send + Sync + 'static {
     /// The dtype of a view made for this type.
     const DTYPE: Dtype;
 
-    /// Whether elements of `dtype` may be read as this type: its own dtype, and for unsigned integers any of the same
-    /// size, so that formats without a Rust type (such as fp8) are reached as their bits.
+    /// Whether elements of `dtype` may be read as this type: its own dtype, and for unsigned
+    /// integers any of the same size, so that formats without a Rust type (such as fp8) are reached
+    /// as their bits.
     fn holds(dtype: Dtype) -> bool {
         dtype == Self::DTYPE
     }
@@ -21,8 +22,8 @@ pub unsafe trait Element: Copy + Send + Sync + 'static {
 
 macro_rules! element {
     ($($rust:ty => $dtype:ident),* $(,)?) => {$(
-        // SAFETY: a primitive number (or a transparent wrapper of one) without padding, any bits valid, of the size
-        // of its own dtype, which alone it holds.
+        // SAFETY: a primitive number (or a transparent wrapper of one) without padding, any bits
+        // valid, of the size of its own dtype, which alone it holds.
         unsafe impl Element for $rust {
             const DTYPE: Dtype = Dtype::$dtype;
         }
@@ -46,7 +47,8 @@ bits!(u8 => U8, u16 => U16, u32 => U32, u64 => U64);
 
 /// The bytes of `elements`.
 pub(crate) fn as_bytes<T: Element>(elements: &[T]) -> &[u8] {
-    // SAFETY: an `Element` has no padding, so that all its bytes are initialised; `u8` needs no alignment.
+    // SAFETY: an `Element` has no padding, so that all its bytes are initialised; `u8` needs no
+    // alignment.
     unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
 }
 

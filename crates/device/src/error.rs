@@ -9,8 +9,9 @@ use crate::{Backend, DeviceSpec};
 
 /// A device, a lane or a kernel failed, or was asked for what it cannot do.
 ///
-/// Errors are cloned to every waiter, so that each variant is cheap to clone. An error that came through another
-/// lane is wrapped in [`DeviceError::Inherited`]; [`DeviceError::root_cause`] finds where it began.
+/// Errors are cloned to every waiter, so that each variant is cheap to clone. An error that came
+/// through another lane is wrapped in [`DeviceError::Inherited`]; [`DeviceError::root_cause`] finds
+/// where it began.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]

@@ -7,8 +7,8 @@ use crate::{DeviceError, Fill, Pattern};
 /// Sets every element of `view`, in the buffer at `base`, to `pattern`.
 ///
 /// # Safety
-/// The view lies inside what `base` is valid for, nobody else touches its bytes meanwhile, and the pattern has as many
-/// bytes as an element.
+/// The view lies inside what `base` is valid for, nobody else touches its bytes meanwhile, and the
+/// pattern has as many bytes as an element.
 pub unsafe fn run(base: *mut u8, view: &View, pattern: &Pattern) {
     if view.is_empty() {
         return;

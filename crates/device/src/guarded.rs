@@ -1,8 +1,9 @@
-//! Calls to user code: bodies, wakers, writers, callbacks, and the destructors of what they captured.
+//! Calls to user code: bodies, wakers, writers, callbacks, and the destructors of what they
+//! captured.
 //!
 //! User code may panic, also in a destructor, and the panic's payload may panic again when it is
-//! dropped. None of that may end a thread of the runtime, or keep other user code from being called.
-//! User code is never called while a lock is held: it may call back into the API.
+//! dropped. None of that may end a thread of the runtime, or keep other user code from being
+//! called. User code is never called while a lock is held: it may call back into the API.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -108,13 +108,14 @@ impl Kernel {
     }
 
     /// Refuses a call that the kernel could not work with, by the check it was built with
-    /// ([`KernelBuilder::check`]) and by what it says of blocks. Every launch passes through here once,
-    /// when it is submitted, recorded or loaded.
+    /// ([`KernelBuilder::check`]) and by what it says of blocks. Every launch passes through here
+    /// once, when it is submitted, recorded or loaded.
     ///
     /// An argument of [`Access::Output`] is a buffer of the call's own, which overlaps no other.
     ///
     /// # Errors
-    /// The reason, as [`DeviceError::KernelRefuses`]; or that there is no implementation for `backend`.
+    /// The reason, as [`DeviceError::KernelRefuses`]; or that there is no implementation for
+    /// `backend`.
     pub fn check(
         &self,
         backend: Backend,
@@ -167,8 +168,8 @@ impl Kernel {
     /// Runs the body on the CPU.
     ///
     /// # Safety
-    /// [`Kernel::check`] let the call pass, for these arguments and scalars, this number of blocks and
-    /// the CPU.
+    /// [`Kernel::check`] let the call pass, for these arguments and scalars, this number of blocks
+    /// and the CPU.
     #[inline]
     pub unsafe fn call_checked(&self, args: &mut KernelArgs<'_>) -> Result<(), String> {
         self.0.cpu.as_ref().expect("checked: there is a body on the CPU")(args)
@@ -201,8 +202,8 @@ impl Kernel {
         })))
     }
 
-    /// The source for arguments like `views` on `backend`, which is not the CPU. The same arguments get the same
-    /// source: what was compiled from it may be kept by [`KernelSource::key`].
+    /// The source for arguments like `views` on `backend`, which is not the CPU. The same arguments
+    /// get the same source: what was compiled from it may be kept by [`KernelSource::key`].
     ///
     /// # Errors
     /// There is none for the backend, or none for such arguments; the message says what there is.
@@ -245,8 +246,8 @@ impl Kernel {
         })
     }
 
-    /// Identity: two handles of one kernel have the same key, and a caller may cache what it compiled by it as long
-    /// as it holds a handle.
+    /// Identity: two handles of one kernel have the same key, and a caller may cache what it
+    /// compiled by it as long as it holds a handle.
     pub fn key(&self) -> usize {
         Arc::as_ptr(&self.0) as usize
     }
@@ -258,7 +259,8 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// What a kernel sees of an argument: of one without order no element, since others may write them at any time.
+/// What a kernel sees of an argument: of one without order no element, since others may write them
+/// at any time.
 pub(crate) fn seen(access: Access, view: &View) -> View {
     match access {
         Access::NoDep => {
@@ -289,8 +291,9 @@ impl KernelBuilder {
         self.with(source.backend(), Sources::Fixed(Arc::new(source)))
     }
 
-    /// Sources for `backend` that depend on the arguments. `choose` gives arguments that the kernel takes there a
-    /// number, and refuses others with a reason; `generate` makes the source of a number, once.
+    /// Sources for `backend` that depend on the arguments. `choose` gives arguments that the kernel
+    /// takes there a number, and refuses others with a reason; `generate` makes the source of a
+    /// number, once.
     pub fn variants(
         self,
         backend: Backend,
@@ -300,8 +303,8 @@ impl KernelBuilder {
         self.with(backend, Sources::variants(choose, generate))
     }
 
-    /// Refuses calls with a reason, on every backend: `check` gets the arguments and scalars of every
-    /// launch before it runs, and no body is called with what it refused.
+    /// Refuses calls with a reason, on every backend: `check` gets the arguments and scalars of
+    /// every launch before it runs, and no body is called with what it refused.
     pub fn check(
         mut self,
         check: impl Fn(&[Arg], &[Scalar]) -> Result<(), String> + Send + Sync + 'static,

@@ -16,24 +16,25 @@ use crate::{Batch, Deadline, DeviceError, DeviceSpec, Point, Timeline, Work};
 /// An in-order stream of work on one device, with one timeline.
 ///
 /// # Order
-/// Batches of one lane run one after the other in the order in which they were submitted, each after its waits; the
-/// commands of a batch run in order too. When a batch has completed, its leases on buffers are released, then the
-/// points in its `signals` are signalled, then the lane's own timeline moves to the batch's value. Between lanes
-/// there is no order but by waits.
+/// Batches of one lane run one after the other in the order in which they were submitted, each
+/// after its waits; the commands of a batch run in order too. When a batch has completed, its
+/// leases on buffers are released, then the points in its `signals` are signalled, then the lane's
+/// own timeline moves to the batch's value. Between lanes there is no order but by waits.
 ///
 /// # Failure
-/// When a command fails, or a wait does, the lane fails: that batch and everything behind it never runs, their
-/// timelines fail with the cause, and further work is refused until [`Lane::recover`].
+/// When a command fails, or a wait does, the lane fails: that batch and everything behind it never
+/// runs, their timelines fail with the cause, and further work is refused until [`Lane::recover`].
 ///
 /// # Submitting to several lanes
-/// A batch may wait for points that a batch submitted later will signal. Whoever submits several batches that wait
-/// for each other in this way does it under one [`SubmissionGuard`] over all lanes concerned: otherwise two such
-/// groups, queued in crossed order, wait for each other for ever.
+/// A batch may wait for points that a batch submitted later will signal. Whoever submits several
+/// batches that wait for each other in this way does it under one [`SubmissionGuard`] over all
+/// lanes concerned: otherwise two such groups, queued in crossed order, wait for each other for
+/// ever.
 ///
 /// # Safety
-/// The order above is kept to the letter: memory is read, written and given back by it. [`Lane::info`] is always the
-/// same, and names the device whose memory the lane works on; [`Lane::can_access`] is true only of devices whose memory
-/// its commands may touch.
+/// The order above is kept to the letter: memory is read, written and given back by it.
+/// [`Lane::info`] is always the same, and names the device whose memory the lane works on;
+/// [`Lane::can_access`] is true only of devices whose memory its commands may touch.
 pub unsafe trait Lane: Send + Sync + fmt::Debug {
     /// What the lane is.
     fn info(&self) -> &LaneInfo;
@@ -44,40 +45,45 @@ pub unsafe trait Lane: Send + Sync + fmt::Debug {
     /// The point of the batch submitted last.
     fn last(&self) -> Point;
 
-    /// Whether commands of this lane can touch memory of `device`. Copies from and to memory of CPU devices always work.
+    /// Whether commands of this lane can touch memory of `device`. Copies from and to memory of CPU
+    /// devices always work.
     fn can_access(&self, device: DeviceSpec) -> bool;
 
-    /// Puts checked work into the queue and returns the point at which it will have completed. What callers use is
-    /// `submit`, which checks, leases and orders first. Waits for earlier batches of
-    /// this lane are implied; one for a later batch is refused with [`DeviceError::WaitsForItself`].
+    /// Puts checked work into the queue and returns the point at which it will have completed. What
+    /// callers use is `submit`, which checks, leases and orders first. Waits for earlier batches of
+    /// this lane are implied; one for a later batch is refused with
+    /// [`DeviceError::WaitsForItself`].
     ///
     /// # Safety
-    /// `work` comes from a check against this lane, and no work that conflicts with it (touches the same bytes, one of
-    /// the two writing) runs at the same time: every such work is ordered by waits or by this lane.
+    /// `work` comes from a check against this lane, and no work that conflicts with it (touches the
+    /// same bytes, one of the two writing) runs at the same time: every such work is ordered by
+    /// waits or by this lane.
     unsafe fn enqueue(&self, work: Work) -> Result<Point, DeviceError>;
 
-    /// Makes a failed lane usable again, with a fresh timeline; points of the old one stay failed. Does nothing to a
-    /// lane that has not failed.
+    /// Makes a failed lane usable again, with a fresh timeline; points of the old one stay failed.
+    /// Does nothing to a lane that has not failed.
     fn recover(&self);
 
     /// Stops the lane after the command that is running, if any; what has not begun fails with
     /// [`DeviceError::Closed`].
     fn close(&self);
 
-    /// Makes room for `batches` batches at a time, each of one recording with at most `waits` waits and `buffers`
-    /// buffers. On lanes of Vulkan and OpenCL, submitting them with `submit_claimed` allocates nothing.
+    /// Makes room for `batches` batches at a time, each of one recording with at most `waits` waits
+    /// and `buffers` buffers. On lanes of Vulkan and OpenCL, submitting them with `submit_claimed`
+    /// allocates nothing.
     fn reserve(&self, batches: usize, waits: usize, buffers: usize) {
         self.info().spares.reserve(batches, waits, buffers);
     }
 
-    /// From here on notes when commands run, or no longer does. Returns whether the lane notes it, which not every
-    /// device can.
+    /// From here on notes when commands run, or no longer does. Returns whether the lane notes it,
+    /// which not every device can.
     fn note_times(&self, on: bool) -> bool {
         let _ = on;
         false
     }
 
-    /// When commands of batches that have completed ran on the device, as far as that was noted and not taken before.
+    /// When commands of batches that have completed ran on the device, as far as that was noted and
+    /// not taken before.
     fn take_times(&self) -> Vec<CommandTime> {
         Vec::new()
     }
@@ -99,12 +105,14 @@ pub struct CommandTime {
 impl dyn Lane + '_ {
     /// Submits a batch after all conflicting work that was submitted before, on whatever lane.
     ///
-    /// Conflicts are found by buffer and by the exact bytes touched, so that from safe code no two batches race.
-    /// Whoever knows the dependencies already saves the look-ups with `submit_unordered`.
+    /// Conflicts are found by buffer and by the exact bytes touched, so that from safe code no two
+    /// batches race. Whoever knows the dependencies already saves the look-ups with
+    /// `submit_unordered`.
     ///
     /// # Errors
-    /// Before anything runs: bytes outside a buffer, a buffer that is mapped, on another device or without memory to
-    /// be had, a kernel without an implementation here, a lane that has failed or is closed.
+    /// Before anything runs: bytes outside a buffer, a buffer that is mapped, on another device or
+    /// without memory to be had, a kernel without an implementation here, a lane that has failed or
+    /// is closed.
     pub fn submit(&self, batch: Batch) -> Result<Point, DeviceError> {
         // SAFETY: `Ordered::Yes` adds a wait for every conflicting batch submitted before.
         unsafe { submit::submit(self, batch, Ordered::Yes) }
@@ -116,22 +124,23 @@ impl dyn Lane + '_ {
     /// As `submit`.
     ///
     /// # Safety
-    /// Every conflicting batch submitted before is ordered before this one, by waits or by being on the same lane.
+    /// Every conflicting batch submitted before is ordered before this one, by waits or by being on
+    /// the same lane.
     pub unsafe fn submit_unordered(&self, batch: Batch) -> Result<Point, DeviceError> {
         // SAFETY: the caller's promise.
         unsafe { submit::submit(self, batch, Ordered::ByCaller) }
     }
 
-    /// Submits a batch over buffers that the caller has claimed: neither looks for conflicting work nor leaves a note
-    /// for later work to find.
+    /// Submits a batch over buffers that the caller has claimed: neither looks for conflicting work
+    /// nor leaves a note for later work to find.
     ///
     /// # Errors
     /// As `submit`, except that buffers may be claimed.
     ///
     /// # Safety
-    /// Until the batch has ended, every buffer that it touches is claimed by the caller ([`Buffer::claim`], for writing
-    /// where the batch writes) or known to nobody else; and all conflicting work of the caller's own is ordered, by
-    /// waits or by being on the same lane.
+    /// Until the batch has ended, every buffer that it touches is claimed by the caller
+    /// ([`Buffer::claim`], for writing where the batch writes) or known to nobody else; and all
+    /// conflicting work of the caller's own is ordered, by waits or by being on the same lane.
     ///
     /// [`Buffer::claim`]: crate::Buffer::claim
     pub unsafe fn submit_claimed(&self, batch: Batch) -> Result<Point, DeviceError> {
@@ -187,11 +196,13 @@ impl LaneInfo {
     }
 }
 
-/// The right to submit to several lanes as one step with respect to all others who hold such a guard.
+/// The right to submit to several lanes as one step with respect to all others who hold such a
+/// guard.
 ///
-/// Groups submitted under guards are queued in the same order on every lane that they share, so that they cannot wait
-/// for each other crosswise. Locks are taken in the order of the lanes' identities: guards never block each other for
-/// ever, whatever lanes they name. A thread that holds a guard must not take another.
+/// Groups submitted under guards are queued in the same order on every lane that they share, so
+/// that they cannot wait for each other crosswise. Locks are taken in the order of the lanes'
+/// identities: guards never block each other for ever, whatever lanes they name. A thread that
+/// holds a guard must not take another.
 #[derive(Debug)]
 pub struct SubmissionGuard<'a>(#[allow(dead_code)] Vec<MutexGuard<'a, ()>>);
 
@@ -205,8 +216,8 @@ impl<'a> SubmissionGuard<'a> {
         Self(infos.into_iter().map(lock).collect())
     }
 
-    /// Calls `submit` while no other guard names any of `lanes`, which come by ascending identity, each once. Allocates
-    /// nothing.
+    /// Calls `submit` while no other guard names any of `lanes`, which come by ascending identity,
+    /// each once. Allocates nothing.
     pub fn during<R>(lanes: &mut dyn Iterator<Item = &dyn Lane>, submit: impl FnOnce() -> R) -> R {
         Self::behind(None, lanes, submit)
     }

@@ -1,9 +1,10 @@
 //! Devices: memory, lanes of work, and the timelines that order them.
 //!
-//! From the bottom up: a [`Timeline`] is a counter that only grows and a [`Point`] a value on it; a [`Buffer`] is
-//! memory on one [`Device`]; a [`Lane`] runs [`Batch`]es of [`Command`]s in order and signals its timeline; a
-//! [`Kernel`] is what a command may run. [`cpu`] is the backend that is always there, [`registry`] finds the others,
-//! [`driver`] makes lanes of a driver's queues and events, and [`conformance`] is the suite that each backend must pass.
+//! From the bottom up: a [`Timeline`] is a counter that only grows and a [`Point`] a value on it; a
+//! [`Buffer`] is memory on one [`Device`]; a [`Lane`] runs [`Batch`]es of [`Command`]s in order and
+//! signals its timeline; a [`Kernel`] is what a command may run. [`cpu`] is the backend that is
+//! always there, [`registry`] finds the others, [`driver`] makes lanes of a driver's queues and
+//! events, and [`conformance`] is the suite that each backend must pass.
 //!
 //! This crate knows nothing of task graphs, dependencies between tasks, or plans.
 //!

@@ -18,8 +18,9 @@ pub const ALIGNMENT: u64 = 64;
 /// One piece of a device's memory, given back when dropped.
 ///
 /// # Safety
-/// [`Memory::bytes`] and [`Memory::host_pointer`] always return the same. Until the piece is dropped, so many bytes from
-/// the pointer on, if there is one, are allocated, initialised, and nobody else's. `read` fills its whole target.
+/// [`Memory::bytes`] and [`Memory::host_pointer`] always return the same. Until the piece is
+/// dropped, so many bytes from the pointer on, if there is one, are allocated, initialised, and
+/// nobody else's. `read` fills its whole target.
 pub unsafe trait Memory: Send + Sync + fmt::Debug {
     /// Its size, at least what was asked for.
     fn bytes(&self) -> u64;
@@ -45,12 +46,12 @@ pub unsafe trait Memory: Send + Sync + fmt::Debug {
 
 /// Where the memory of one device comes from.
 ///
-/// Buffers hold the allocator and not the device, so that pending work that holds buffers never keeps its own lane
-/// from being closed.
+/// Buffers hold the allocator and not the device, so that pending work that holds buffers never
+/// keeps its own lane from being closed.
 ///
 /// # Safety
-/// [`Allocator::allocate`] returns memory of at least as many bytes as a buffer of this allocator may have, and lanes of
-/// [`Allocator::device`], which is always the same, can use it.
+/// [`Allocator::allocate`] returns memory of at least as many bytes as a buffer of this allocator
+/// may have, and lanes of [`Allocator::device`], which is always the same, can use it.
 pub unsafe trait Allocator: Send + Sync + fmt::Debug {
     /// The device.
     fn device(&self) -> DeviceSpec;

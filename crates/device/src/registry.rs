@@ -11,8 +11,8 @@ pub trait BackendProbe: Send + Sync {
     /// Which backend.
     fn backend(&self) -> Backend;
 
-    /// The devices there are, or why there are none: a driver that is missing, a version too old. Loads what must be
-    /// loaded, opens nothing.
+    /// The devices there are, or why there are none: a driver that is missing, a version too old.
+    /// Loads what must be loaded, opens nothing.
     fn probe(&self) -> Result<Vec<DeviceInfo>, String>;
 
     /// Devices that are there and cannot be used, with the reasons.

@@ -31,15 +31,16 @@ pub(crate) unsafe fn submit(
         return unsafe { lane.enqueue(work) };
     }
 
-    // Leases before locks: a lease waits for the host's reads and writes under way, and those take the lock to look
-    // for failures before they end.
+    // Leases before locks: a lease waits for the host's reads and writes under way, and those take
+    // the lock to look for failures before they end.
     uses.sort();
     work.leases.reserve_exact(uses.buffers.len());
     for buffer in &uses.buffers {
         work.leases.push(buffer.lease(uses.access_to(buffer), lane.info().id())?);
     }
-    // All buffers are locked in one order and stay locked until the work is in the queue. So of any two batches that
-    // share buffers one comes first on all of them, and no two batches wait for each other.
+    // All buffers are locked in one order and stay locked until the work is in the queue. So of any
+    // two batches that share buffers one comes first on all of them, and no two batches wait for
+    // each other.
     let mut hazards: Vec<MutexGuard<'_, Hazards>> =
         uses.buffers.iter().map(|buffer| buffer.hazards()).collect();
     if ordered == Ordered::Yes {
@@ -52,7 +53,8 @@ pub(crate) unsafe fn submit(
 }
 
 /// # Safety
-/// All buffers of the batch are the caller's alone until it has ended, and conflicting work of its own is ordered.
+/// All buffers of the batch are the caller's alone until it has ended, and conflicting work of its
+/// own is ordered.
 pub(crate) unsafe fn submit_claimed(lane: &dyn Lane, batch: Batch) -> Result<Point, DeviceError> {
     let id = lane.info().id();
     let mut leases = lane.info().spares.take_leases();

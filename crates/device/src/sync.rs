@@ -1,7 +1,7 @@
 //! The primitives that the timeline is made of, replaceable by those of a model checker.
 //!
-//! With `--cfg loom` everything here comes from `loom`, so that the protocol in `timeline/README.md` is explored
-//! over all interleavings instead of being hoped to hold.
+//! With `--cfg loom` everything here comes from `loom`, so that the protocol in
+//! `timeline/README.md` is explored over all interleavings instead of being hoped to hold.
 
 use std::time::Instant;
 
@@ -22,7 +22,8 @@ pub(crate) use std::{
     },
 };
 
-/// Locks, whether or not a thread panicked while it held the lock: what is guarded here is always consistent.
+/// Locks, whether or not a thread panicked while it held the lock: what is guarded here is always
+/// consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
@@ -113,8 +114,8 @@ impl WaitWord {
     }
 }
 
-/// How often to look before sleeping: a microsecond or two, and never on a machine with one processor, where
-/// what is awaited cannot happen while we look.
+/// How often to look before sleeping: a microsecond or two, and never on a machine with one
+/// processor, where what is awaited cannot happen while we look.
 #[cfg(not(loom))]
 pub(crate) fn spins() -> u32 {
     use std::sync::OnceLock;

@@ -1,9 +1,9 @@
 //! Timelines: counters that only grow, and order work across devices.
 //!
-//! A [`Timeline`] is signalled by one party and awaited by any number. A failed timeline stays failed and keeps its
-//! first cause. Every wait for a value that it did not reach returns that cause; a value that was reached stays
-//! reached.
-//! `timeline/README.md` walks through the wake-up protocol.
+//! A [`Timeline`] is signalled by one party and awaited by any number. A failed timeline stays
+//! failed and keeps its first cause. Every wait for a value that it did not reach returns that
+//! cause; a value that was reached stays reached. `timeline/README.md` walks through the wake-up
+//! protocol.
 
 #[cfg(all(test, loom))]
 mod loom_models;
@@ -30,7 +30,8 @@ pub struct TimelineId(pub u64);
 
 /// A counter that only grows, and can fail.
 ///
-/// Clones are handles of the same timeline. Waiting for a value that nobody has promised yet is legal.
+/// Clones are handles of the same timeline. Waiting for a value that nobody has promised yet is
+/// legal.
 ///
 /// ```
 /// use std::thread;
@@ -47,13 +48,14 @@ pub struct TimelineId(pub u64);
 #[derive(Clone)]
 pub struct Timeline(Arc<Core>);
 
-/// Keeps the reference counts of `Arc` and the word that lanes write on different cache lines: handing out points
-/// must not slow down the lane that signals.
+/// Keeps the reference counts of `Arc` and the word that lanes write on different cache lines:
+/// handing out points must not slow down the lane that signals.
 #[repr(align(128))]
 struct Apart<T>(T);
 
 struct Core {
-    /// `value << FLAG_BITS | flags`: one word, so that signalling and learning of waiters are one step.
+    /// `value << FLAG_BITS | flags`: one word, so that signalling and learning of waiters are one
+    /// step.
     word: Apart<AtomicU64>,
     /// What single waiters sleep on; bumped when a signal finds `ARMED`.
     parked: WaitWord,
@@ -84,9 +86,9 @@ impl Timeline {
 
     /// A timeline that only the holder of the returned [`TimelineOwner`] can signal and fail.
     ///
-    /// Lanes use it: since nobody else can move the timeline, "reached" and "failed" both prove that the work
-    /// before has ended. `native` is the backend's own object behind the timeline, if any, by which a lane of the
-    /// same backend recognises what it can wait for without the host.
+    /// Lanes use it: since nobody else can move the timeline, "reached" and "failed" both prove
+    /// that the work before has ended. `native` is the backend's own object behind the timeline, if
+    /// any, by which a lane of the same backend recognises what it can wait for without the host.
     pub fn owned(
         label: &str,
         initial: u64,
@@ -160,7 +162,8 @@ impl Timeline {
     /// Moves the timeline to `value`, which must be larger than where it stands.
     ///
     /// # Errors
-    /// Where `value` is not larger, or too large; where the timeline has failed (its cause); where a lane owns it.
+    /// Where `value` is not larger, or too large; where the timeline has failed (its cause); where
+    /// a lane owns it.
     pub fn signal(&self, value: u64) -> Result<(), DeviceError> {
         self.refuse_if_owned()?;
         self.advance(value)
@@ -194,7 +197,8 @@ impl Timeline {
     fn wait_asleep(&self, value: u64, deadline: Deadline) -> Result<(), DeviceError> {
         let began = Instant::now();
         loop {
-            // The order matters: `seen` is read before the timeline is armed (README, "A signal in between").
+            // The order matters: `seen` is read before the timeline is armed (README, "A signal in
+            // between").
             let seen = self.0.parked.load();
             match self.arm(value) {
                 PointStatus::Reached => return Ok(()),
@@ -216,13 +220,15 @@ impl Timeline {
         }
     }
 
-    /// Makes sure that the next change of the word wakes the sleepers, unless `value` is decided already.
+    /// Makes sure that the next change of the word wakes the sleepers, unless `value` is decided
+    /// already.
     fn arm(&self, value: u64) -> PointStatus {
         let mut word = self.word().load(Ordering::Acquire);
         loop {
             match self.judge(word, value) {
                 PointStatus::Pending if word & ARMED == 0 => {
-                    // `Release` makes the read of `seen` happen before any bump by whoever finds `ARMED`.
+                    // `Release` makes the read of `seen` happen before any bump by whoever finds
+                    // `ARMED`.
                     match self.word().compare_exchange_weak(
                         word,
                         word | ARMED,
@@ -239,7 +245,8 @@ impl Timeline {
     }
 
     fn judge(&self, word: u64, value: u64) -> PointStatus {
-        // A value that was reached stays reached: the work before it is done, whatever failed later.
+        // A value that was reached stays reached: the work before it is done, whatever failed
+        // later.
         if word >> FLAG_BITS >= value {
             PointStatus::Reached
         } else if word & FAILED != 0 {
@@ -288,8 +295,8 @@ impl Timeline {
             }
             *failure = Some(cause);
         }
-        // The cause is stored before the flag: who sees the flag finds the cause. The flag is never cleared, since
-        // `advance` refuses to replace a word that has it.
+        // The cause is stored before the flag: who sees the flag finds the cause. The flag is never
+        // cleared, since `advance` refuses to replace a word that has it.
         if self.word().fetch_or(FAILED, Ordering::AcqRel) & ARMED != 0 {
             self.wake();
         }
@@ -297,8 +304,8 @@ impl Timeline {
 
     /// Wakes all waiters to check again. A waiter that still has to wait arms the timeline anew.
     ///
-    /// Watchers are called under no lock, and each of them whatever another one does: a waker is user
-    /// code. The panic hook has reported a panic.
+    /// Watchers are called under no lock, and each of them whatever another one does: a waker is
+    /// user code. The panic hook has reported a panic.
     #[cold]
     fn wake(&self) {
         self.0.parked.bump_and_wake();

@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-/// Returns `true` for characters that a terminal acts upon or that change the order or shape of others.
+/// Returns `true` for characters that a terminal acts upon or that change the order or shape of
+/// others.
 fn is_active(char: char) -> bool {
     char.is_control()
         || matches!(

@@ -1,8 +1,8 @@
 //! Strict reading of JSON and TOML forms.
 //!
-//! A form that is derived with `serde` is read by [`from_json`] or [`from_toml`]. Readers written by hand run inside
-//! [`read_strictly`] or read values through [`Strict`], which refuse doubled members, and check the names that are
-//! left over with [`unknown_member`].
+//! A form that is derived with `serde` is read by [`from_json`] or [`from_toml`]. Readers written
+//! by hand run inside [`read_strictly`] or read values through [`Strict`], which refuse doubled
+//! members, and check the names that are left over with [`unknown_member`].
 
 mod strict;
 
@@ -103,7 +103,8 @@ pub fn from_toml<T: DeserializeOwned>(text: &str) -> Result<T, FormError> {
         .map_err(|error| FormError::of_toml(&error, text, place))
 }
 
-/// Reads what `seed` stands for, refusing doubled members everywhere and unknown ones of derived structs.
+/// Reads what `seed` stands for, refusing doubled members everywhere and unknown ones of derived
+/// structs.
 ///
 /// In case of an error, `place` becomes the member or element that it is about.
 pub fn read_strictly<'de, D: Deserializer<'de>, S: DeserializeSeed<'de>>(

@@ -1,9 +1,10 @@
 //! What every file of the project has in common.
 //!
-//! - [`Output`] and [`write_file`]: a regular file is replaced whole or not at all, and what is no regular
-//!   file is written to.
-//! - [`from_json`], [`from_toml`] and [`read_strictly`]: members that a form does not have are errors, as are
-//!   members that are given twice; members that start with `x-` are for others and ignored.
+//! - [`Output`] and [`write_file`]: a regular file is replaced whole or not at all, and what is no
+//!   regular file is written to.
+//! - [`from_json`], [`from_toml`] and [`read_strictly`]: members that a form does not have are
+//!   errors, as are members that are given twice; members that start with `x-` are for others and
+//!   ignored.
 //!
 //! - [`read_file`]: a file whole, unless it is larger than the memory of the machine or has no end.
 //! - [`one_line`] and [`Escaped`]: nothing from a file acts upon a terminal.

@@ -45,9 +45,10 @@ pub fn write_file<T>(
 
 /// An output file.
 ///
-/// - A regular file, or one that does not exist yet, is written under a temporary name in the same folder and
-///   renamed by [`Output::finish`]. An existing file keeps its mode and, where permitted, its owner. If the output
-///   is dropped unfinished, the old file stays and the temporary one is removed.
+/// - A regular file, or one that does not exist yet, is written under a temporary name in the same
+///   folder and renamed by [`Output::finish`]. An existing file keeps its mode and, where
+///   permitted, its owner. If the output is dropped unfinished, the old file stays and the
+///   temporary one is removed.
 /// - A symbolic link is followed: its target is replaced, the link stays.
 /// - Anything else (a device, a pipe, a terminal) is opened and written to.
 #[derive(Debug)]
@@ -67,7 +68,8 @@ struct Replacement {
 impl Output {
     /// Opens the output at `path`.
     ///
-    /// Fails if its folder does not exist, if it is a directory, and if the existing file is read-only.
+    /// Fails if its folder does not exist, if it is a directory, and if the existing file is
+    /// read-only.
     pub fn open(path: &Path) -> io::Result<Self> {
         match fs::metadata(path) {
             Ok(found) if is_standard_output(&found) => {
@@ -158,7 +160,8 @@ fn is_standard_output(found: &Metadata) -> bool {
     own.is_ok_and(|own| (own.st_dev, own.st_ino) == (found.dev(), found.ino()))
 }
 
-/// Returns the path that the symbolic link `path` leads to, whether or not there is anything; else `path` itself.
+/// Returns the path that the symbolic link `path` leads to, whether or not there is anything; else
+/// `path` itself.
 fn link_target(path: &Path) -> io::Result<PathBuf> {
     let mut target = path.to_owned();
     for _ in 0..LINKS_MAX {

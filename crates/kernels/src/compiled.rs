@@ -1,9 +1,10 @@
 //! Kernels as sources, for backends that compile them: WGSL for Vulkan, OpenCL C for OpenCL.
 //!
-//! A [`Recipe`](recipe::Recipe) says of a kernel what both languages share: in which numbers it computes, its scalars,
-//! its grid and, for those that work element by element, the statement itself. What a language needs for arguments of
-//! certain dtypes is a [`Spec`](spec::Spec); [`wgsl`](crate::wgsl) and [`opencl`](crate::opencl) turn one into a source
-//! by putting accessors of the arguments (`load_0`, `store_1`, `place_1`, ...) in front of texts that use them.
+//! A [`Recipe`](recipe::Recipe) says of a kernel what both languages share: in which numbers it
+//! computes, its scalars, its grid and, for those that work element by element, the statement
+//! itself. What a language needs for arguments of certain dtypes is a [`Spec`](spec::Spec);
+//! [`wgsl`](crate::wgsl) and [`opencl`](crate::opencl) turn one into a source by putting accessors
+//! of the arguments (`load_0`, `store_1`, `place_1`, ...) in front of texts that use them.
 
 pub mod kind;
 pub mod recipe;
@@ -55,13 +56,15 @@ fn source(language: Language, name: &str, recipe: &Recipe, spec: &Spec) -> Kerne
         Language::OpenClC => (Backend::OpenCl, opencl::text(name, recipe, spec)),
     };
     let types: Vec<_> = spec.scalars.iter().map(|scalar| scalar.given).collect();
-    // SAFETY: the text goes by the shapes that it is told, within one another as the kernel's signature demands; tests
-    // run every kernel on calls that the signature lets pass, and on others.
+    // SAFETY: the text goes by the shapes that it is told, within one another as the kernel's
+    // signature demands; tests run every kernel on calls that the signature lets pass, and on
+    // others.
     let source = unsafe { KernelSource::native(backend, text, &entry(name), recipe.group) };
     source.grid(recipe.grid).scalars(types)
 }
 
-/// The function of a kernel in its source: not the name alone, which may be that of a function of the language.
+/// The function of a kernel in its source: not the name alone, which may be that of a function of
+/// the language.
 pub fn entry(name: &str) -> String {
     format!("kernel_{name}")
 }

@@ -1,7 +1,8 @@
 //! Bodies on the CPU.
 //!
-//! All of them reach their arguments through [`operand`], the only file here with `unsafe`: elements are loaded into
-//! a block of numbers of the type that is computed in, and stored back, whatever their dtype and strides.
+//! All of them reach their arguments through [`operand`], the only file here with `unsafe`:
+//! elements are loaded into a block of numbers of the type that is computed in, and stored back,
+//! whatever their dtype and strides.
 
 pub mod elementwise;
 pub mod matrix;

@@ -1,9 +1,10 @@
-//! The built-in kernels: what each takes, its body on the CPU, its sources in WGSL and OpenCL C, and a plain reference
-//! to check them by.
+//! The built-in kernels: what each takes, its body on the CPU, its sources in WGSL and OpenCL C,
+//! and a plain reference to check them by.
 //!
-//! [`Library::builtin`] has them all by name. A [`Signature`] says which arguments and scalars a kernel takes; every
-//! launch on every backend is checked against it before anything runs. [`mod@reference`] computes the same in double precision, without any of the code
-//! that makes the bodies fast. This crate knows nothing of graphs.
+//! [`Library::builtin`] has them all by name. A [`Signature`] says which arguments and scalars a
+//! kernel takes; every launch on every backend is checked against it before anything runs.
+//! [`mod@reference`] computes the same in double precision, without any of the code that makes the
+//! bodies fast. This crate knows nothing of graphs.
 //!
 //! ```
 //! use syncline_kernels::Library;

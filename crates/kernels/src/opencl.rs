@@ -1,7 +1,8 @@
 //! OpenCL C: what the texts in this folder need in front of them, for arguments of certain dtypes.
 //!
-//! Contraction of products and sums into one rounding is switched off, so that devices agree where the text says no
-//! `fma`. Elements of any size are stored on their own; the language has that since version 1.1.
+//! Contraction of products and sums into one rounding is switched off, so that devices agree where
+//! the text says no `fma`. Elements of any size are stored on their own; the language has that
+//! since version 1.1.
 
 use std::fmt::Write;
 
@@ -146,7 +147,8 @@ fn loaded(n: usize, operand: &Operand) -> String {
     match operand.stored {
         Dtype::F16 => format!("vload_half((place), arg_{n})"),
         Dtype::BF16 => format!("from_bf16(arg_{n}[place])"),
-        // Rows are counted from zero: an id that is negative, or does not fit, is one that no table has.
+        // Rows are counted from zero: an id that is negative, or does not fit, is one that no table
+        // has.
         Dtype::I32 if operand.kind == Kind::U32 => {
             format!("(arg_{n}[place] < 0 ? 0xffffffffu : (uint)arg_{n}[place])")
         }
@@ -166,8 +168,8 @@ fn stored(n: usize, operand: &Operand) -> String {
     }
 }
 
-/// From what `source` is loaded as to what `target` is stored from: as the CPU does it, floats to integers are cut off
-/// and become the nearest in range, integers to integers keep their low bits.
+/// From what `source` is loaded as to what `target` is stored from: as the CPU does it, floats to
+/// integers are cut off and become the nearest in range, integers to integers keep their low bits.
 fn convert(source: &Operand, target: &Operand) -> String {
     let kind = type_of(target.kind);
     match (source.kind.is_float(), target.kind.is_float()) {

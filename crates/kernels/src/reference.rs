@@ -1,7 +1,7 @@
 //! The same computations in double precision, written as plainly as they are defined.
 //!
-//! Nothing here is shared with the bodies that run: a mistake there does not repeat itself here. Tensors are
-//! contiguous, their last dimension fastest.
+//! Nothing here is shared with the bodies that run: a mistake there does not repeat itself here.
+//! Tensors are contiguous, their last dimension fastest.
 
 /// A contiguous tensor of doubles.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,7 +52,8 @@ impl Tensor {
     }
 }
 
-/// What the kernel `name` makes of its arguments: the new contents of its last one. `None` for an unknown name.
+/// What the kernel `name` makes of its arguments: the new contents of its last one. `None` for an
+/// unknown name.
 pub fn compute(name: &str, args: &[Tensor], scalars: &[f64]) -> Option<Tensor> {
     let x = &args[0];
     let last = &args[args.len() - 1];
@@ -157,7 +158,8 @@ fn gemm(args: &[Tensor], scalars: &[f64]) -> Tensor {
     })
 }
 
-/// Solves by the inverse of the triangle, column by column of the identity: slow, and unlike the kernel.
+/// Solves by the inverse of the triangle, column by column of the identity: slow, and unlike the
+/// kernel.
 fn trsm(l: &Tensor, b: &Tensor, scalars: &[f64]) -> Tensor {
     let order = l.shape[0];
     let mut inverse = vec![0.0; order * order];

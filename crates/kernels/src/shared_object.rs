@@ -5,7 +5,8 @@
 //! struct syncline_arg { void *data; const unsigned long long *shape; const long long *strides; unsigned int rank; unsigned int element_bytes; };
 //! int name(const struct syncline_arg *args, unsigned int arg_count, const double *scalars, unsigned int scalar_count);
 //! ```
-//! `data` is the element whose indices are all zero, strides are in bytes, and anything but 0 is a failure.
+//! `data` is the element whose indices are all zero, strides are in bytes, and anything but 0 is a
+//! failure.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
@@ -37,7 +38,8 @@ unsafe extern "C" {
     fn dlerror() -> *mut c_char;
 }
 
-/// Both are the same on all Unix systems that this builds for: bind everything now, keep names to the library.
+/// Both are the same on all Unix systems that this builds for: bind everything now, keep names to
+/// the library.
 const NOW: c_int = 2;
 
 /// The kernel `name` whose body is the function `symbol` of the shared object at `path`.
@@ -55,11 +57,13 @@ pub unsafe fn load_shared_object(
 
 /// Gives a kernel a body on the CPU: the function `symbol` of the shared object at `path`.
 ///
-/// The library stays loaded until the program ends, since nobody can tell what its functions left behind.
+/// The library stays loaded until the program ends, since nobody can tell what its functions left
+/// behind.
 ///
 /// # Safety
-/// The function must have the interface of this module's documentation, touch nothing but the elements of its
-/// arguments (and write only to those that the task writes), and be fit to be called from several threads at once.
+/// The function must have the interface of this module's documentation, touch nothing but the
+/// elements of its arguments (and write only to those that the task writes), and be fit to be
+/// called from several threads at once.
 pub unsafe fn add_shared_object(
     kernel: KernelBuilder,
     path: &str,
@@ -69,7 +73,8 @@ pub unsafe fn add_shared_object(
     let text =
         |text: &str| CString::new(text).map_err(|_| refused("a name with a zero byte".into()));
     let (c_path, c_symbol) = (text(path)?, text(symbol)?);
-    // SAFETY: the path is a C string; what the library does while it is loaded is the caller's promise.
+    // SAFETY: the path is a C string; what the library does while it is loaded is the caller's
+    // promise.
     let handle = unsafe { dlopen(c_path.as_ptr(), NOW) };
     if handle.is_null() {
         return Err(refused(last_error()));
@@ -97,8 +102,8 @@ fn call(function: Function, args: &mut KernelArgs<'_>) -> Result<(), DeviceError
         });
     }
     let scalars: Vec<f64> = args.scalars().iter().map(|scalar| scalar.as_f64()).collect();
-    // SAFETY: whoever loaded the function promised that it has this interface and keeps to its arguments, which are
-    // this call's to touch.
+    // SAFETY: whoever loaded the function promised that it has this interface and keeps to its
+    // arguments, which are this call's to touch.
     let code = unsafe {
         function(foreign.as_ptr(), foreign.len() as u32, scalars.as_ptr(), scalars.len() as u32)
     };
@@ -112,7 +117,8 @@ fn call(function: Function, args: &mut KernelArgs<'_>) -> Result<(), DeviceError
 }
 
 fn last_error() -> String {
-    // SAFETY: the pointer is null or a C string that lives until this thread's next call of `dlerror`.
+    // SAFETY: the pointer is null or a C string that lives until this thread's next call of
+    // `dlerror`.
     let message = unsafe { dlerror() };
     if message.is_null() {
         return "unknown error".to_owned();

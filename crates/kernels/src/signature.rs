@@ -18,7 +18,8 @@ pub struct Parameter {
     pub writes: bool,
     /// The element types that it may have.
     pub dtypes: &'static [Dtype],
-    /// The scalar that what was there is multiplied by. Where it is zero, nothing is read, not even what is no number.
+    /// The scalar that what was there is multiplied by. Where it is zero, nothing is read, not even
+    /// what is no number.
     pub old_times: Option<&'static str>,
 }
 
@@ -44,7 +45,8 @@ pub enum Overlap {
     Never,
 }
 
-/// Elements that lie in the same bytes as others are counted up to here: kernels may need memory for each.
+/// Elements that lie in the same bytes as others are counted up to here: kernels may need memory
+/// for each.
 const BROADCAST_ELEMENTS_MAX: u64 = 1 << 31;
 
 /// What a kernel takes.

@@ -88,7 +88,8 @@ fn entry(
     Entry::new(signature, compiled::attach(builder, name, parameters))
 }
 
-/// Whether all that would be written has no elements: other sizes may be anything then, as may the rest.
+/// Whether all that would be written has no elements: other sizes may be anything then, as may the
+/// rest.
 fn writes_nothing(args: &KernelArgs<'_>) -> Result<bool, DeviceError> {
     for arg in 0..args.len() {
         if args.writes(arg)? && !args.view(arg)?.is_empty() {

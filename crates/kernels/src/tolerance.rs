@@ -4,19 +4,19 @@ use std::fmt;
 
 use syncline_deps::Dtype;
 
-/// How far the results of a kernel on two backends, or of a backend and exact arithmetic, may lie apart. Integers agree
-/// bit for bit, whatever is said here about floats.
+/// How far the results of a kernel on two backends, or of a backend and exact arithmetic, may lie
+/// apart. Integers agree bit for bit, whatever is said here about floats.
 ///
-/// Epsilon is the distance from 1 to the next number of the coarsest float among the arguments' dtypes
-/// ([`Tolerance::epsilon`]), and counts relative to the largest magnitude that an element is computed from. Numbers so
-/// small that they are subnormal may be zero on devices that have none.
+/// Epsilon is the distance from 1 to the next number of the coarsest float among the arguments'
+/// dtypes ([`Tolerance::epsilon`]), and counts relative to the largest magnitude that an element is
+/// computed from. Numbers so small that they are subnormal may be zero on devices that have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Tolerance {
     /// Bit for bit.
     Exact,
-    /// So many epsilons: products and sums may be fused into one rounding, divisions and roots be off by a little, and
-    /// every device has its own exponential.
+    /// So many epsilons: products and sums may be fused into one rounding, divisions and roots be
+    /// off by a little, and every device has its own exponential.
     Epsilons(u32),
     /// So many epsilons for each of the terms that are summed up: backends add in different orders.
     EpsilonsPerTerm(u32),
@@ -34,8 +34,8 @@ impl Tolerance {
         }
     }
 
-    /// The bound for elements computed from numbers up to `magnitude`, as sums of `terms` terms, with `dtypes` the
-    /// element types of the arguments.
+    /// The bound for elements computed from numbers up to `magnitude`, as sums of `terms` terms,
+    /// with `dtypes` the element types of the arguments.
     ///
     /// ```
     /// use syncline_deps::Dtype;

@@ -1,8 +1,9 @@
 //! WGSL: what the texts in this folder need in front of them, for arguments of certain dtypes.
 //!
-//! All buffers are arrays of words. Elements smaller than a word are parts of one, and so may be those of other work
-//! items, of other tasks even: a store changes its own part alone, by an atomic exclusive or of what was there and what
-//! shall be. Nobody else writes that part meanwhile, so the difference is right whatever happens beside it.
+//! All buffers are arrays of words. Elements smaller than a word are parts of one, and so may be
+//! those of other work items, of other tasks even: a store changes its own part alone, by an atomic
+//! exclusive or of what was there and what shall be. Nobody else writes that part meanwhile, so the
+//! difference is right whatever happens beside it.
 
 mod convert;
 
@@ -151,7 +152,8 @@ fn loaded(n: usize, operand: &Operand) -> String {
         Dtype::F16 => format!("from_f16({})", part(small())),
         Dtype::BF16 => format!("from_bf16({})", part(small())),
         Dtype::U32 => word("place"),
-        // Rows are counted from zero: an id that is negative, or does not fit, is one that no table has.
+        // Rows are counted from zero: an id that is negative, or does not fit, is one that no table
+        // has.
         Dtype::I32 if is_index => {
             format!("select({0}, 0xffffffffu, bitcast<i32>({0}) < 0)", word("place"))
         }

@@ -1,7 +1,7 @@
 //! The calls of MPI that this crate makes: checked, and one at a time.
 //!
-//! Every call takes a [`Turn`], which only the world's lock hands out: the library is started for serialised
-//! threads, and so no two threads can be inside of it at once.
+//! Every call takes a [`Turn`], which only the world's lock hands out: the library is started for
+//! serialised threads, and so no two threads can be inside of it at once.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::MutexGuard;
@@ -26,7 +26,8 @@ fn check(call: &'static str, code: c_int) -> Result<(), MpiError> {
     }
     let mut text = vec![0u8; 1 << 10];
     let mut length = 0;
-    // SAFETY: the buffer is longer than any library's longest message, and both pointers outlive the call.
+    // SAFETY: the buffer is longer than any library's longest message, and both pointers outlive
+    // the call.
     let told = unsafe { ffi::MPI_Error_string(code, text.as_mut_ptr().cast(), &mut length) };
     let text = match told {
         0 => String::from_utf8_lossy(&text[..length.max(0) as usize]).into_owned(),
@@ -66,8 +67,8 @@ pub(crate) fn finalize(_: &Turn<'_>) -> Result<(), MpiError> {
 
 /// Ends all processes of the job.
 pub(crate) fn abort(status: i32) {
-    // SAFETY: allowed at any time between start and end of MPI, also while another thread is inside of it: nothing
-    // goes on afterwards.
+    // SAFETY: allowed at any time between start and end of MPI, also while another thread is inside
+    // of it: nothing goes on afterwards.
     unsafe { ffi::MPI_Abort(ffi::RSMPI_COMM_WORLD, status) };
 }
 
@@ -178,8 +179,8 @@ impl Comm {
     /// Everyone's `mine`, by rank, in `all`.
     ///
     /// # Safety
-    /// Both stay where they are and are not touched until the request has completed; `all` has room for as many bytes
-    /// from each process, and all processes pass as many.
+    /// Both stay where they are and are not touched until the request has completed; `all` has room
+    /// for as many bytes from each process, and all processes pass as many.
     pub unsafe fn gather_all(
         self,
         mine: &[u8],
@@ -289,7 +290,8 @@ pub(crate) struct RemoteMemory {
     pub bytes: usize,
 }
 
-// SAFETY: a handle, which any thread may use that has the turn, and an address whose users argue for themselves.
+// SAFETY: a handle, which any thread may use that has the turn, and an address whose users argue
+// for themselves.
 unsafe impl Send for RemoteMemory {}
 // SAFETY: as above.
 unsafe impl Sync for RemoteMemory {}
@@ -298,8 +300,8 @@ impl RemoteMemory {
     /// Allocates `bytes` on every process; all must call it.
     pub fn allocate(comm: Comm, bytes: usize, _: &Turn<'_>) -> Result<Self, MpiError> {
         let mut start: *mut u8 = std::ptr::null_mut();
-        // SAFETY: the places of the results outlive the calls. Everyone may put at any time from here on, because all
-        // are locked for shared access.
+        // SAFETY: the places of the results outlive the calls. Everyone may put at any time from
+        // here on, because all are locked for shared access.
         unsafe {
             let mut window = ffi::RSMPI_WIN_NULL;
             let place = (&raw mut start).cast::<c_void>();
@@ -329,8 +331,8 @@ impl RemoteMemory {
     ) -> Result<(), MpiError> {
         assert!(offset + bytes.len() <= self.bytes, "{offset} + {}", bytes.len());
         let (length, peer) = (count(bytes.len()), peer as c_int);
-        // SAFETY: the bytes stay until the flush has returned; the target range was just checked, and each process has
-        // as many bytes.
+        // SAFETY: the bytes stay until the flush has returned; the target range was just checked,
+        // and each process has as many bytes.
         unsafe {
             let (start, at) = (bytes.as_ptr().cast::<c_void>(), offset as ffi::MPI_Aint);
             let code = ffi::MPI_Put(start, length, byte(), peer, at, length, byte(), self.window);

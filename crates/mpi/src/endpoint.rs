@@ -38,7 +38,8 @@ pub struct MpiEndpoint {
 }
 
 enum Inner {
-    /// Every PE is on this host: its memory is all that is needed. MPI ends when the world is dropped.
+    /// Every PE is on this host: its memory is all that is needed. MPI ends when the world is
+    /// dropped.
     Host {
         endpoint: Endpoint,
         _world: Arc<Shared>,
@@ -311,7 +312,8 @@ impl Group {
             self.lock().incoming[peer].is_busy = false;
             self.ring();
         });
-        // Another process announced it: a number out of range is its fault, and must not become ours.
+        // Another process announced it: a number out of range is its fault, and must not become
+        // ours.
         if bytes > self.shape.slot_bytes {
             let message = format!("PE {peer} announced {bytes} bytes in a slot");
             return Err(self.fail(Failure::Local { rank: self.world.rank, message }));
@@ -319,8 +321,9 @@ impl Group {
         let synced = inbox.memory.sync(&self.world.turn());
         synced.map_err(|error| self.fail(self.world.local(&error)))?;
         let place = inbox.place(peer, index);
-        // SAFETY: the place lies within this PE's inbox, whose memory the group keeps; its sender has completed
-        // the put, and does not put there again before it hears that the message was taken.
+        // SAFETY: the place lies within this PE's inbox, whose memory the group keeps; its sender
+        // has completed the put, and does not put there again before it hears that the message was
+        // taken.
         let slot = unsafe { std::slice::from_raw_parts(inbox.memory.start().add(place), bytes) };
         self.take(take, header, slot)?;
         self.tell(&mut self.lock(), peer, &Control::Taken)?;
@@ -369,8 +372,9 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     }
 }
 
-// SAFETY: `enter` waits until all have said that they entered; `finish` until the arbiter, which hears of all, has committed or
-// failed the refit. Windows are those of the host's endpoint, whose contract is the same.
+// SAFETY: `enter` waits until all have said that they entered; `finish` until the arbiter, which
+// hears of all, has committed or failed the refit. Windows are those of the host's endpoint, whose
+// contract is the same.
 unsafe impl Transport for Group {
     fn rank(&self) -> usize {
         self.world.rank

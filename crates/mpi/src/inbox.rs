@@ -1,7 +1,7 @@
 //! Inboxes: where others put messages for this PE.
 //!
-//! Every PE has `depth` places for each sender, so that a sender knows by its own count which place is free. Places that
-//! nobody uses cost address space and no memory.
+//! Every PE has `depth` places for each sender, so that a sender knows by its own count which place
+//! is free. Places that nobody uses cost address space and no memory.
 
 use std::sync::Arc;
 
@@ -27,8 +27,9 @@ impl Inbox {
         (bytes <= BYTES_MAX).then_some(bytes)
     }
 
-    /// Inboxes for a group, in memory that an earlier one has left if that is enough; all must call it. `None` where the
-    /// library has no such memory on some PE, or the group is too large for it.
+    /// Inboxes for a group, in memory that an earlier one has left if that is enough; all must call
+    /// it. `None` where the library has no such memory on some PE, or the group is too large for
+    /// it.
     pub fn open(
         world: &Shared,
         comm: Comm,

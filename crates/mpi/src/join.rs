@@ -11,7 +11,8 @@ use crate::world::World;
 /// How data reaches PEs of other hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Way {
-    /// By puts or by messages, whichever a measurement finds better; on one host through its memory.
+    /// By puts or by messages, whichever a measurement finds better; on one host through its
+    /// memory.
     #[default]
     Auto,
     /// One-sided puts, each completed for its pair alone.
@@ -68,7 +69,8 @@ pub enum JoinError {
 }
 
 impl World {
-    /// Joins the group of all processes, and returns when all have joined; each calls it as often as the others.
+    /// Joins the group of all processes, and returns when all have joined; each calls it as often
+    /// as the others.
     pub fn join(&self, options: &Options, wait: &Wait<'_>) -> Result<MpiEndpoint, JoinError> {
         let world = &self.shared;
         let wait = &wait.until(Phase::Join, 0);

@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-/// Names the launcher where it is not `mpirun`: on a machine with two libraries, the one that was built with.
+/// Names the launcher where it is not `mpirun`: on a machine with two libraries, the one that was
+/// built with.
 const VARIABLE: &str = "MPIRUN";
 
 /// The program that starts ranks.

@@ -1,10 +1,12 @@
 //! A transport between processes over an installed MPI.
 //!
-//! A `World` is this process's part of an MPI job; `World::join` makes an `MpiEndpoint` of it, which
-//! [`CopyService`](syncline_reshard::CopyService) and everything above use like any other transport. `README.md` beside this file
-//! explains the protocol. This crate must never know of files or of the command line.
+//! A `World` is this process's part of an MPI job; `World::join` makes an `MpiEndpoint` of it,
+//! which [`CopyService`](syncline_reshard::CopyService) and everything above use like any other
+//! transport. `README.md` beside this file explains the protocol. This crate must never know of
+//! files or of the command line.
 //!
-//! Without the feature `mpi` the crate builds on every machine, has none of that, and says so: [`check`].
+//! Without the feature `mpi` the crate builds on every machine, has none of that, and says so:
+//! [`check`].
 //!
 #![cfg_attr(
     feature = "mpi",

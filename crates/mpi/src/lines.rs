@@ -1,4 +1,5 @@
-//! Slots: memory for one message, aligned to cache lines, with room for a header before the payload.
+//! Slots: memory for one message, aligned to cache lines, with room for a header before the
+//! payload.
 
 /// A cache line.
 #[derive(Clone, Copy)]
@@ -20,14 +21,16 @@ impl Lines {
     /// Header and payload.
     pub fn bytes(&self) -> &[u8] {
         let bytes = self.0.len() * Self::HEADER_BYTES;
-        // SAFETY: lines are arrays of bytes without gaps, and these are borrowed for as long as the result.
+        // SAFETY: lines are arrays of bytes without gaps, and these are borrowed for as long as the
+        // result.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), bytes) }
     }
 
     /// Header and payload.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let bytes = self.0.len() * Self::HEADER_BYTES;
-        // SAFETY: lines are arrays of bytes without gaps, and these are borrowed for as long as the result.
+        // SAFETY: lines are arrays of bytes without gaps, and these are borrowed for as long as the
+        // result.
         unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), bytes) }
     }
 }

@@ -1,4 +1,5 @@
-//! Which way is the better one here: measured, between two PEs that are as far apart as any, when a group is made.
+//! Which way is the better one here: measured, between two PEs that are as far apart as any, when a
+//! group is made.
 
 use std::time::{Duration, Instant};
 

@@ -19,8 +19,8 @@ const SETTLE: Duration = Duration::from_secs(2);
 
 /// This process's part of an MPI job, as `mpirun` or another launcher started it.
 ///
-/// Dropping the world and every endpoint made from it ends MPI, where all processes do so. Where one does not come, this
-/// process ends without it, and the launcher ends the job.
+/// Dropping the world and every endpoint made from it ends MPI, where all processes do so. Where
+/// one does not come, this process ends without it, and the launcher ends the job.
 #[derive(Clone)]
 pub struct World {
     pub(crate) shared: Arc<Shared>,
@@ -76,7 +76,8 @@ impl World {
             return Err(JoinError::Threads { library: shared.library.clone() });
         }
         let wait = Wait::timeout(Duration::from_secs(60)).until(Phase::Join, 0);
-        // Within a host ranks are in the order of the world: the first that it hears of is the lowest.
+        // Within a host ranks are in the order of the world: the first that it hears of is the
+        // lowest.
         let (_, on_host) = host.rank_and_size(&shared.turn())?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         shared.is_crowded = on_host > cores;
@@ -120,8 +121,8 @@ impl World {
         Ok(each.map(|(bytes, length)| text(&bytes[..length[0] as usize])).collect())
     }
 
-    /// Ends every process of the job with this status: what is left to do after a failure, when others may not be able
-    /// to end MPI together with this process.
+    /// Ends every process of the job with this status: what is left to do after a failure, when
+    /// others may not be able to end MPI together with this process.
     pub fn abort(&self, status: i32) -> ! {
         call::abort(status);
         std::process::exit(status)
@@ -232,7 +233,8 @@ impl Drop for Shared {
     }
 }
 
-/// Waiting where nothing can wake a thread: MPI has no such thing, so whoever waits looks again and again, ever less often.
+/// Waiting where nothing can wake a thread: MPI has no such thing, so whoever waits looks again and
+/// again, ever less often.
 pub(crate) struct Pause {
     looks: u32,
     is_crowded: bool,
@@ -245,7 +247,8 @@ impl Pause {
             // A message under way arrives within that, where every PE has a core.
             0..=32 if !self.is_crowded => std::hint::spin_loop(),
             33..=256 if !self.is_crowded => std::thread::yield_now(),
-            // The peer that is waited for may need this core; yielding would hand it to another that only looks.
+            // The peer that is waited for may need this core; yielding would hand it to another
+            // that only looks.
             0..=1_024 => std::thread::sleep(Duration::from_micros(20)),
             _ => std::thread::sleep(Duration::from_micros(200)),
         }

@@ -1,9 +1,10 @@
-//! What user events would do for lanes: how long a gate takes to open, and what becomes of work behind one that fails.
+//! What user events would do for lanes: how long a gate takes to open, and what becomes of work
+//! behind one that fails.
 //!
 //! `cargo run --release -p syncline-opencl --example user_events`
 //!
-//! `crates/device/src/driver/README.md` draws the conclusion. Each is tried in a process of its own, since a driver may
-//! not survive it.
+//! `crates/device/src/driver/README.md` draws the conclusion. Each is tried in a process of its
+//! own, since a driver may not survive it.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -132,7 +133,8 @@ fn try_in_process(what: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Measures from opening a gate to the end of a command behind it, in turns: by the driver's own means, and by a lane.
+/// Measures from opening a gate to the end of a command behind it, in turns: by the driver's own
+/// means, and by a lane.
 fn open_gates(number: u32) -> Result<(), Error> {
     let plain = Plain::open(number as usize)?;
     let device = Probe::new().open(number)?;

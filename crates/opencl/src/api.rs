@@ -1,6 +1,7 @@
 //! Handles of OpenCL objects that are released when dropped, and the driver's error codes as text.
 //!
-//! `opencl3` has such handles too, but they panic where a release fails, and events among them cannot be shared.
+//! `opencl3` has such handles too, but they panic where a release fails, and events among them
+//! cannot be shared.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -38,16 +39,16 @@ macro_rules! handle {
         $(#[$doc])*
         pub(crate) struct $name(pub(crate) $raw);
 
-        // SAFETY: OpenCL objects may be used from any thread; what must not be called from two at once
-        // (`clSetKernelArg` on one kernel) is reached by exclusive owners only.
+        // SAFETY: OpenCL objects may be used from any thread; what must not be called from two at
+        // once (`clSetKernelArg` on one kernel) is reached by exclusive owners only.
         unsafe impl Send for $name {}
         // SAFETY: as above.
         unsafe impl Sync for $name {}
 
         impl Drop for $name {
             fn drop(&mut self) {
-                // SAFETY: the handle holds one reference, which is given up here. A release fails only for handles
-                // that are not valid, about which nothing can be done.
+                // SAFETY: the handle holds one reference, which is given up here. A release fails
+                // only for handles that are not valid, about which nothing can be done.
                 let _ = unsafe { $release(self.0) };
             }
         }

@@ -13,7 +13,8 @@ use crate::api::{Code, Event, Mem, Queue, wait_list};
 use crate::memory::OpenClMemory;
 use crate::program::Taken;
 
-/// One command of the driver. Whoever enqueues it keeps it, and the leases of the buffers in it, until it has ended.
+/// One command of the driver. Whoever enqueues it keeps it, and the leases of the buffers in it,
+/// until it has ended.
 pub(crate) enum Op {
     /// Runs a kernel whose arguments are set.
     Launch(Launch),
@@ -35,8 +36,8 @@ pub(crate) enum Op {
     Native(Box<Native>),
 }
 
-// SAFETY: the addresses in it are used by the driver and by `Native::run` alone, on whatever thread, while leases keep
-// the memory and the order of work keeps others off.
+// SAFETY: the addresses in it are used by the driver and by `Native::run` alone, on whatever
+// thread, while leases keep the memory and the order of work keeps others off.
 unsafe impl Send for Op {}
 // SAFETY: as above; nothing in it changes.
 unsafe impl Sync for Op {}
@@ -100,8 +101,9 @@ impl Native {
 
 /// What the driver calls: its argument is a copy of the address of a [`Native`].
 unsafe extern "C" fn run_native(args: *mut c_void) {
-    // SAFETY: `enqueue` passed eight bytes that are such an address; the command that it belongs to runs, so that what
-    // lies there is kept, the leases hold, and the order of work keeps others off.
+    // SAFETY: `enqueue` passed eight bytes that are such an address; the command that it belongs to
+    // runs, so that what lies there is kept, the leases hold, and the order of work keeps others
+    // off.
     unsafe { (**args.cast::<*const Native>()).run() };
 }
 
@@ -109,13 +111,13 @@ impl Op {
     /// Gives the command to the driver, to run after `after` and all that was enqueued before.
     ///
     /// # Safety
-    /// Until the returned event has ended, `self` stays where it is, and so does the memory in it; no work that
-    /// conflicts runs at the same time.
+    /// Until the returned event has ended, `self` stays where it is, and so does the memory in it;
+    /// no work that conflicts runs at the same time.
     pub(crate) unsafe fn enqueue(&self, on: &Queue, after: &[cl_event]) -> Result<Event, Code> {
         let (count, list) = wait_list(after);
         let on = on.0;
-        // SAFETY: all objects are of one context; sizes and places were checked when the command was prepared; the
-        // caller keeps everything that the driver may touch.
+        // SAFETY: all objects are of one context; sizes and places were checked when the command
+        // was prepared; the caller keeps everything that the driver may touch.
         let event = unsafe {
             match self {
                 Op::Launch(launch) => queue::enqueue_nd_range_kernel(

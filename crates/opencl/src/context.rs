@@ -12,16 +12,16 @@ use crate::api::{Code, Queue};
 use crate::describe::Traits;
 use crate::program::Programs;
 
-/// One driver context: its devices, which copy from and to each other directly, its programs, and the bridge between
-/// its events and the timelines of everybody else.
+/// One driver context: its devices, which copy from and to each other directly, its programs, and
+/// the bridge between its events and the timelines of everybody else.
 pub(crate) struct Context {
     /// Identity among all contexts of the process.
     pub(crate) id: u64,
     pub(crate) bridge: Bridge,
     /// The programs of each device.
     pub(crate) programs: Vec<Programs>,
-    /// Whether the host and the device can work on the same memory at the same time, and the device calls functions of
-    /// the host: then copies are made by our own code.
+    /// Whether the host and the device can work on the same memory at the same time, and the device
+    /// calls functions of the host: then copies are made by our own code.
     pub(crate) direct: bool,
     /// What each device can do, and the names under which they are known, in one order.
     pub(crate) devices: Vec<(DeviceSpec, Traits)>,

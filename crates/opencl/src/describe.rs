@@ -5,7 +5,8 @@ use opencl3::types::cl_device_id;
 
 use crate::api::Code;
 
-/// A device's handle. Whole devices exist as long as the driver is loaded, parts as long as the process.
+/// A device's handle. Whole devices exist as long as the driver is loaded, parts as long as the
+/// process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceId(pub(crate) cl_device_id);
 
@@ -65,13 +66,15 @@ impl Traits {
         Ok(found)
     }
 
-    /// Whether host and device may work on the same memory at the same time, and the device calls the host's functions.
+    /// Whether host and device may work on the same memory at the same time, and the device calls
+    /// the host's functions.
     pub(crate) fn is_direct(&self) -> bool {
         self.fine_grained && self.native_kernels
     }
 }
 
-/// Whether a device with this version (`OpenCL 3.0 ...`) fills buffers, waits for lists of events, and can be divided.
+/// Whether a device with this version (`OpenCL 3.0 ...`) fills buffers, waits for lists of events,
+/// and can be divided.
 fn is_new_enough(version: &str) -> bool {
     let number = version.strip_prefix("OpenCL ").and_then(|rest| rest.split(' ').next());
     let parts = number.and_then(|number| number.split_once('.'));

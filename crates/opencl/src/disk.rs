@@ -1,7 +1,7 @@
 //! Compiled programs on disk, between runs.
 //!
-//! A file holds one binary with a checksum: what was cut off, changed or written by another version is taken for absent.
-//! Nothing here ever fails: without a cache, programs are compiled.
+//! A file holds one binary with a checksum: what was cut off, changed or written by another version
+//! is taken for absent. Nothing here ever fails: without a cache, programs are compiled.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,8 @@ impl Disk {
         Self { directory }
     }
 
-    /// Where programs are kept unless the caller says otherwise: under the user's cache directory, if there is one.
+    /// Where programs are kept unless the caller says otherwise: under the user's cache directory,
+    /// if there is one.
     pub(crate) fn usual() -> Option<PathBuf> {
         let absolute =
             |name| std::env::var_os(name).map(PathBuf::from).filter(|at| at.is_absolute());
@@ -75,7 +76,8 @@ fn parse(bytes: &[u8]) -> Option<&[u8]> {
     (!binary.is_empty() && mix(OFFSET, binary).to_le_bytes() == *sum).then_some(binary)
 }
 
-/// The start of FNV-1a with 128 bits: it needs no table, and is the same on every machine and in every version.
+/// The start of FNV-1a with 128 bits: it needs no table, and is the same on every machine and in
+/// every version.
 const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
 
 fn mix(hash: u128, bytes: &[u8]) -> u128 {

@@ -16,8 +16,8 @@ use crate::command::{Op, marker};
 use crate::prepare::Preparer;
 use crate::times::Noted;
 
-// SAFETY: queues are in order and wait for the events they are given; ops are made of what they are asked for, and
-// `ending` is called by an event behind all of them.
+// SAFETY: queues are in order and wait for the events they are given; ops are made of what they are
+// asked for, and `ending` is called by an event behind all of them.
 unsafe impl Driver for Preparer {
     type Queue = Queue;
     type Event = Event;
@@ -111,7 +111,8 @@ unsafe impl Driver for Preparer {
     }
 
     fn flush(&self, queue: &Queue) {
-        // Others may wait for these events: the driver must not keep them for later. If that fails, so do the commands.
+        // Others may wait for these events: the driver must not keep them for later. If that fails,
+        // so do the commands.
         let _ = flush(queue.0);
     }
 
@@ -135,7 +136,8 @@ fn ask_for_end(event: &Event, ending: Ending<Preparer>) -> Result<(), Code> {
     asked
 }
 
-/// The driver calls this when an event has ended, on any thread, perhaps from within one of our own calls to it.
+/// The driver calls this when an event has ended, on any thread, perhaps from within one of our own
+/// calls to it.
 extern "C" fn ended(_event: cl_event, status: cl_int, data: *mut c_void) {
     // SAFETY: `ask_for_end` passed this address, for one call.
     let ending = unsafe { Ending::<Preparer>::from_raw(data) };

@@ -1,9 +1,12 @@
-//! OpenCL devices: command queues as lanes, the driver's events behind timelines, OpenCL C as kernels.
+//! OpenCL devices: command queues as lanes, the driver's events behind timelines, OpenCL C as
+//! kernels.
 //!
-//! [`Probe`] loads the OpenCL library when it is first asked, lists what its drivers have, and opens devices, or parts
-//! of devices ([`OpenClOptions::parts`]). Those of one platform share a context ([`OpenClOptions::peers`]) and therefore
-//! copy from each other's memory and wait for each other without the host. `README.md` beside the crate says how memory, copies, programs and recordings work; the life of a
-//! batch is that of every [`syncline_device::driver`]. [`conformance`] is the suite with kernels in OpenCL C.
+//! [`Probe`] loads the OpenCL library when it is first asked, lists what its drivers have, and
+//! opens devices, or parts of devices ([`OpenClOptions::parts`]). Those of one platform share a
+//! context ([`OpenClOptions::peers`]) and therefore copy from each other's memory and wait for each
+//! other without the host. `README.md` beside the crate says how memory, copies, programs and
+//! recordings work; the life of a batch is that of every [`syncline_device::driver`].
+//! [`conformance`] is the suite with kernels in OpenCL C.
 //!
 //! This crate knows nothing of task graphs, nor of other backends.
 //!

@@ -1,8 +1,8 @@
 //! Memory of an OpenCL device: buffers of the driver, kept by size for reuse.
 //!
-//! Where host and device can work on the same memory ([`Context::direct`]), a piece is shared virtual memory with a
-//! buffer object over it: kernels see the buffer, the host and our own copies see the address. Elsewhere the host goes
-//! through a queue that is used for nothing else.
+//! Where host and device can work on the same memory ([`Context::direct`]), a piece is shared
+//! virtual memory with a buffer object over it: kernels see the buffer, the host and our own copies
+//! see the address. Elsewhere the host goes through a queue that is used for nothing else.
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -138,8 +138,8 @@ unsafe impl Memory for OpenClMemory {
             unsafe { copy(start.as_ptr().add(offset as usize), target.as_mut_ptr(), target.len()) };
             return Ok(());
         }
-        // SAFETY: the buffer and the queue are of one context and live; the caller vouches for the range; the call
-        // returns when the bytes are there.
+        // SAFETY: the buffer and the queue are of one context and live; the caller vouches for the
+        // range; the call returns when the bytes are there.
         let done = unsafe {
             let (queue, at) = (self.inner.transfers.0, target.as_mut_ptr().cast());
             let read = enqueue_read_buffer;
@@ -194,8 +194,8 @@ unsafe fn copy(source: *const u8, target: *mut u8, bytes: usize) {
 
 /// A buffer of the driver, over shared memory where the context is direct.
 struct Piece {
-    /// Goes before `shared`, on which it stands. No command uses either when a piece is dropped, since the leases of
-    /// whatever did are gone.
+    /// Goes before `shared`, on which it stands. No command uses either when a piece is dropped,
+    /// since the leases of whatever did are gone.
     mem: Mem,
     shared: Option<Shared>,
     bytes: u64,
@@ -213,7 +213,8 @@ impl Piece {
             Some(shared) => (CL_MEM_USE_HOST_PTR, shared.start.as_ptr().cast::<c_void>()),
             None => (0, ptr::null_mut()),
         };
-        // SAFETY: the address, where there is one, is that of `size` bytes, which outlive the buffer.
+        // SAFETY: the address, where there is one, is that of `size` bytes, which outlive the
+        // buffer.
         let mem = unsafe { create_buffer(context.cl(), CL_MEM_READ_WRITE | flags, size, start) };
         Some(Self { mem: Mem(mem.ok()?), shared, bytes })
     }
@@ -239,8 +240,9 @@ unsafe impl Sync for Shared {}
 impl Shared {
     fn new(context: &Arc<Context>, size: usize) -> Option<Self> {
         let flags = CL_MEM_READ_WRITE | CL_MEM_SVM_FINE_GRAIN_BUFFER;
-        // SAFETY: the context is valid, and its devices can do this, or it would not be direct. What the bytes are is
-        // unspecified, but they come from beyond what the compiler sees: they are bytes.
+        // SAFETY: the context is valid, and its devices can do this, or it would not be direct.
+        // What the bytes are is unspecified, but they come from beyond what the compiler sees: they
+        // are bytes.
         let start = unsafe { svm_alloc(context.cl(), flags, size, ALIGNMENT as u32) }.ok()?;
         Some(Self { start: NonNull::new(start.cast())?, context: context.clone() })
     }
@@ -248,7 +250,8 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: `svm_alloc` of the same context returned this address, and nothing uses it any longer.
+        // SAFETY: `svm_alloc` of the same context returned this address, and nothing uses it any
+        // longer.
         let _ = unsafe { svm_free(self.context.cl(), self.start.as_ptr().cast()) };
     }
 }

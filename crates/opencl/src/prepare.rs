@@ -95,8 +95,8 @@ impl Preparer {
         }
         let size = memory.bytes() - start;
         let region = cl_buffer_region { origin: start as usize, size: size as usize };
-        // SAFETY: the region lies inside of the buffer and begins at a multiple of the alignment that the device asks
-        // for; the driver reads it during the call.
+        // SAFETY: the region lies inside of the buffer and begins at a multiple of the alignment
+        // that the device asks for; the driver reads it during the call.
         let part = unsafe {
             let at = ptr::from_ref(&region).cast::<c_void>();
             create_sub_buffer(memory.mem(), 0, CL_BUFFER_CREATE_TYPE_REGION, at)
@@ -128,7 +128,8 @@ impl Preparer {
 
     fn set(&self, kernel: &Taken, number: usize, mem: &cl_mem) -> Result<(), DeviceError> {
         let at = ptr::from_ref(mem).cast::<c_void>();
-        // SAFETY: the kernel object is ours alone while it is taken; a buffer is passed as its handle.
+        // SAFETY: the kernel object is ours alone while it is taken; a buffer is passed as its
+        // handle.
         let set =
             unsafe { set_kernel_arg(kernel.kernel().0, number as u32, size_of::<cl_mem>(), at) };
         set.map_err(|code| DeviceError::BadArgument {

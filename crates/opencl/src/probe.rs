@@ -18,15 +18,16 @@ use crate::parts;
 /// How OpenCL devices are set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenClOptions {
-    /// Into how many parts each device is divided, each a device `opencl:N` of its own. A device that cannot be divided so
-    /// stays whole.
+    /// Into how many parts each device is divided, each a device `opencl:N` of its own. A device
+    /// that cannot be divided so stays whole.
     pub parts: u32,
-    /// Whether the devices of one platform, and parts of them, share a context where they are alike in how the host reaches
-    /// their memory: then they copy from each other's memory directly and wait for each other without the host. Parts of one
-    /// device always do.
+    /// Whether the devices of one platform, and parts of them, share a context where they are alike
+    /// in how the host reaches their memory: then they copy from each other's memory directly and
+    /// wait for each other without the host. Parts of one device always do.
     pub peers: bool,
-    /// Whether host and device may work on the same memory where the driver allows it. Without it every access of the
-    /// host goes through the driver, as it must on devices with memory of their own.
+    /// Whether host and device may work on the same memory where the driver allows it. Without it
+    /// every access of the host goes through the driver, as it must on devices with memory of their
+    /// own.
     pub host_visible: bool,
     /// Where compiled programs are kept between runs; nowhere if `None`.
     pub program_cache: Option<PathBuf>,
@@ -39,8 +40,8 @@ impl Default for OpenClOptions {
 }
 
 impl OpenClOptions {
-    /// Whole devices, one context a platform, memory shared with the host where possible, programs kept under the user's
-    /// cache directory.
+    /// Whole devices, one context a platform, memory shared with the host where possible, programs
+    /// kept under the user's cache directory.
     pub fn new() -> Self {
         Self::default()
     }
@@ -137,7 +138,8 @@ impl Probe {
 
     /// The devices that can be used, and why others cannot.
     fn look(&self) -> Result<(Vec<Whole>, Vec<Refused>), String> {
-        // PoCL sets its devices up when it is first asked for them, and hands them to a second thread half made.
+        // PoCL sets its devices up when it is first asked for them, and hands them to a second
+        // thread half made.
         static ASKING: Mutex<()> = Mutex::new(());
         let _asking = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
         let platforms = get_platforms().map_err(|ClError(code)| match code {

@@ -17,8 +17,8 @@ use crate::api::{ClKernel, Code, Program};
 use crate::describe::Traits;
 use crate::disk::Disk;
 
-/// The programs of one device. Devices of a context do not share them: whoever uses one of them waits for no compiler of
-/// another, and a binary can be had and given for one alone.
+/// The programs of one device. Devices of a context do not share them: whoever uses one of them
+/// waits for no compiler of another, and a binary can be had and given for one alone.
 pub(crate) struct Programs {
     /// Its number in the context.
     at: usize,

@@ -12,8 +12,8 @@ use crate::api::Event;
 
 /// The events of one hand-over to the driver, and when it was made.
 ///
-/// Drivers tell when a command was enqueued by the same clock as when it ran. We know the former in the host's time,
-/// so that no two clocks need to be compared, and none can drift.
+/// Drivers tell when a command was enqueued by the same clock as when it ran. We know the former in
+/// the host's time, so that no two clocks need to be compared, and none can drift.
 pub(crate) struct Noted {
     /// When the first of the commands was enqueued.
     pub(crate) handed: Instant,
@@ -22,7 +22,8 @@ pub(crate) struct Noted {
 }
 
 impl Noted {
-    /// Appends when the commands of the batch of `value` ran. What the driver does not tell is left out.
+    /// Appends when the commands of the batch of `value` ran. What the driver does not tell is left
+    /// out.
     pub(crate) fn read(&self, value: u64, times: &mut Vec<CommandTime>) {
         let ask = |event: &Event, what| -> Option<u64> {
             Some(get_event_profiling_info(event.0, what).ok()?.into())

@@ -1,8 +1,10 @@
-//! The checker: proves that a plan cannot race, cannot hang and cannot read anything but what the serial run would.
+//! The checker: proves that a plan cannot race, cannot hang and cannot read anything but what the
+//! serial run would.
 //!
-//! It trusts nothing that the compiler computed. Happens-before is built anew from the order on lanes and the waits;
-//! conflicts are found from the arguments; arena memory counts by its bytes; and the bytes that every task reads are
-//! followed through the copies. Its cost grows with the pairs of overlapping places, not with the pairs of tasks.
+//! It trusts nothing that the compiler computed. Happens-before is built anew from the order on
+//! lanes and the waits; conflicts are found from the arguments; arena memory counts by its bytes;
+//! and the bytes that every task reads are followed through the copies. Its cost grows with the
+//! pairs of overlapping places, not with the pairs of tasks.
 
 mod budget;
 mod conflicts;
@@ -93,11 +95,12 @@ impl ExecutionPlan {
         flow::check(self, &happens, budget)
     }
 
-    /// Proves what running the plan's kernels on shared memory takes: as [`ExecutionPlan::check`], and that tasks of
-    /// manual scopes do not race either.
+    /// Proves what running the plan's kernels on shared memory takes: as [`ExecutionPlan::check`],
+    /// and that tasks of manual scopes do not race either.
     ///
-    /// Does nothing for plans without manual scopes that were compiled or read from a file: the first are right by
-    /// construction, the others were checked when they were read. [`ExecutionPlan::verify`] checks those, too.
+    /// Does nothing for plans without manual scopes that were compiled or read from a file: the
+    /// first are right by construction, the others were checked when they were read.
+    /// [`ExecutionPlan::verify`] checks those, too.
     pub fn prove(&self) -> Result<(), CheckError> {
         match self.is_proven {
             true => Ok(()),
@@ -114,21 +117,24 @@ impl ExecutionPlan {
 
     /// Why wait number `wait` of [`ExecutionPlan::waits`] is there: what would go wrong without it.
     ///
-    /// `None` would mean that it is not needed, and does not happen with plans made by [`ExecutionPlan::compile`].
+    /// `None` would mean that it is not needed, and does not happen with plans made by
+    /// [`ExecutionPlan::compile`].
     pub fn reason_for(&self, wait: usize) -> Option<CheckError> {
         self.without_wait(wait).check().err()
     }
 
-    /// Proves that two successive runs do not race if the second begins before the first has ended, with nothing between
-    /// them but `waits`. More than two follow: what conflicts with an op of the run before last also conflicts with the
-    /// same op of the run between, which comes after it.
+    /// Proves that two successive runs do not race if the second begins before the first has ended,
+    /// with nothing between them but `waits`. More than two follow: what conflicts with an op of
+    /// the run before last also conflicts with the same op of the run between, which comes after
+    /// it.
     ///
     /// That the plan itself is right is for [`ExecutionPlan::check`] to say.
     pub fn check_runs(&self, waits: &RunWaits) -> Result<(), CheckError> {
         runs::check_waits(self, &Happens::of_two_runs(self, waits)?)
     }
 
-    /// Proves that ops may go in any order that `deps` allow, whatever their lanes: within a run and from run to run.
+    /// Proves that ops may go in any order that `deps` allow, whatever their lanes: within a run
+    /// and from run to run.
     ///
     /// That the plan itself is right is for [`ExecutionPlan::check`] to say.
     pub fn check_deps(&self, deps: &OpDeps) -> Result<(), CheckError> {

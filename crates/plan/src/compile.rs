@@ -1,12 +1,14 @@
 //! From a graph and a machine to a plan, one step a file.
 //!
 //! 1. [`place`]: a device for every task.
-//! 2. [`coherence`]: copies where a task's bytes are not on its device, over [`blocks`] of bytes that no task tells apart.
+//! 2. [`coherence`]: copies where a task's bytes are not on its device, over [`blocks`] of bytes
+//!    that no task tells apart.
 //! 3. [`order`]: critical path first, onto lanes.
 //! 4. [`arena`]: memory for what lives inside the plan, reused by lifetime; each reuse is an edge.
 //! 5. [`waits`]: the edges that lanes do not already imply.
 //!
-//! Nothing after a step changes what it decided, so that each can be read, tested and replaced alone.
+//! Nothing after a step changes what it decided, so that each can be read, tested and replaced
+//! alone.
 
 mod arena;
 mod blocks;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 /// Moving averages of measured durations, by kernel, device and size class.
 ///
-/// A size class is a power of two of the bytes that a task touches. A class that was never measured is estimated from
-/// the nearest one that was, in proportion to its size.
+/// A size class is a power of two of the bytes that a task touches. A class that was never measured
+/// is estimated from the nearest one that was, in proportion to its size.
 ///
 /// ```
 /// use syncline_plan::CostModel;
@@ -41,9 +41,11 @@ impl CostModel {
         average.ns += (ns as f64 - average.ns) * weight;
     }
 
-    /// How long `kernel` is thought to run on `device` over `bytes` bytes; `None` if it was never measured there.
+    /// How long `kernel` is thought to run on `device` over `bytes` bytes; `None` if it was never
+    /// measured there.
     pub fn estimate(&self, kernel: &str, device: &str, bytes: u64) -> Option<u64> {
-        // A borrowed pair cannot look into a map of owned ones; this is called once a kernel and class, not once a task.
+        // A borrowed pair cannot look into a map of owned ones; this is called once a kernel and
+        // class, not once a task.
         let classes = self.kernels.get(&(kernel.to_owned(), device.to_owned()))?;
         let class = size_class(bytes);
         let (nearest, average) = classes.iter().min_by_key(|(known, _)| known.abs_diff(class))?;

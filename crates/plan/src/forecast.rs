@@ -1,8 +1,9 @@
 //! Forecasts: when the ops of a plan would run, by discrete events over its lanes.
 //!
-//! A plan was made from what its ops were thought to cost, and says when each is expected. A forecast is told what they
-//! do cost and what passes between them, and follows the lanes as a replay would: each in its order with the plan's
-//! waits, or, where idle lanes take ops of busy ones, whatever is ready.
+//! A plan was made from what its ops were thought to cost, and says when each is expected. A
+//! forecast is told what they do cost and what passes between them, and follows the lanes as a
+//! replay would: each in its order with the plan's waits, or, where idle lanes take ops of busy
+//! ones, whatever is ready.
 
 mod in_order;
 mod stealing;
@@ -33,9 +34,10 @@ pub struct Forecast {
 }
 
 impl ExecutionPlan {
-    /// When every op would run, each taking what `costs` says of it, by number of op; in the order on lanes, or, with
-    /// `stealing`, as soon as a lane of its device is free and all that it must come after is done. Lanes begin `wake_ns`
-    /// after the start, but for the one that a caller runs itself.
+    /// When every op would run, each taking what `costs` says of it, by number of op; in the order
+    /// on lanes, or, with `stealing`, as soon as a lane of its device is free and all that it must
+    /// come after is done. Lanes begin `wake_ns` after the start, but for the one that a caller
+    /// runs itself.
     ///
     /// ```
     /// use syncline_deps::{Arg, Dtype, View};

@@ -6,7 +6,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// A map with the fast hash.
 pub type FxMap<K, V> = HashMap<K, V, BuildHasherDefault<FxHasher>>;
 
-/// Multiply and rotate, a word at a time; good enough for interning, and several times faster than the default.
+/// Multiply and rotate, a word at a time; good enough for interning, and several times faster than
+/// the default.
 #[derive(Clone, Copy, Default)]
 pub struct FxHasher(u64);
 

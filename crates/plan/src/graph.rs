@@ -1,7 +1,7 @@
 //! Task graphs: submissions recorded, with the dependencies that were discovered.
 //!
-//! Recording goes through the same [`Submitter`](syncline_deps::Submitter) as the stream runtime and offline replay,
-//! so that a plan has the dependencies that a stream would have had.
+//! Recording goes through the same [`Submitter`](syncline_deps::Submitter) as the stream runtime
+//! and offline replay, so that a plan has the dependencies that a stream would have had.
 
 mod data;
 mod spec;
@@ -165,7 +165,8 @@ impl TaskGraph {
         self.data.buffers()
     }
 
-    /// A number that two graphs share only if they are the same: tasks, arguments, edges, buffers and costs.
+    /// A number that two graphs share only if they are the same: tasks, arguments, edges, buffers
+    /// and costs.
     pub fn fingerprint(&self) -> u64 {
         self.data.fingerprint()
     }

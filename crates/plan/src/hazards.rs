@@ -1,12 +1,14 @@
-//! Hazards: what each op must come after by the bytes it touches, in its own run and in the run before.
+//! Hazards: what each op must come after by the bytes it touches, in its own run and in the run
+//! before.
 //!
-//! A plan's lanes order more than the data ask for: an op follows its neighbour whether or not the two have anything to
-//! do with each other. What is found here is the least: the ops go in an order that the plan allows through the same
-//! [`Submitter`] that records graphs, twice over, as two runs one after the other. Their buffers are the memories
-//! themselves, so that two temporaries in the same bytes of an arena conflict like any two uses of one buffer.
+//! A plan's lanes order more than the data ask for: an op follows its neighbour whether or not the
+//! two have anything to do with each other. What is found here is the least: the ops go in an order
+//! that the plan allows through the same [`Submitter`] that records graphs, twice over, as two runs
+//! one after the other. Their buffers are the memories themselves, so that two temporaries in the
+//! same bytes of an arena conflict like any two uses of one buffer.
 //!
-//! Replay needs it for two things: idle lanes take ops out of their lane's order, and a run begins before the one
-//! before has ended.
+//! Replay needs it for two things: idle lanes take ops out of their lane's order, and a run begins
+//! before the one before has ended.
 
 use syncline_deps::{
     Access, Arg, BufferId, DepInputs, EdgeFlags, SubmitOptions, Submitter, TaskId, View,
@@ -26,8 +28,8 @@ pub struct OpDep {
 
 /// For every op of a plan what it must come after, and nothing that its bytes do not ask for.
 ///
-/// That an op comes after itself in the run before goes without saying. Explicit deps are among them; what other deps
-/// imply may be.
+/// That an op comes after itself in the run before goes without saying. Explicit deps are among
+/// them; what other deps imply may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpDeps {
     ends: Vec<u32>,
@@ -151,7 +153,8 @@ impl ExecutionPlan {
         }
     }
 
-    /// Calls `each` with every block, the bytes of it and the access that `op` makes; reading, writing or both.
+    /// Calls `each` with every block, the bytes of it and the access that `op` makes; reading,
+    /// writing or both.
     pub(crate) fn each_use(&self, op: OpIndex, mut each: impl FnMut(BufferId, View, Access)) {
         let mut one = |memory: MemoryIndex, view: &View, access: Access| {
             // An empty view touches nothing, and may lie anywhere.
@@ -165,7 +168,8 @@ impl ExecutionPlan {
                 for arg in self.args_of(task) {
                     let access = match (arg.access, arg.access.reads(), arg.access.writes()) {
                         (Access::NoDep, _, _) => continue,
-                        // Updates that commute were put in an order, and a run is to give what that order gives.
+                        // Updates that commute were put in an order, and a run is to give what that
+                        // order gives.
                         (_, true, true) => Access::InOut,
                         (_, _, true) => Access::OutputExisting,
                         _ => Access::Input,

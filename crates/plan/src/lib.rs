@@ -1,4 +1,5 @@
-//! Execution plans: a recorded [`TaskGraph`] compiled once into lanes of work, to be replayed many times.
+//! Execution plans: a recorded [`TaskGraph`] compiled once into lanes of work, to be replayed many
+//! times.
 //!
 //! ```text
 //! TaskGraph --+
@@ -6,8 +7,9 @@
 //! Machine ----+
 //! ```
 //!
-//! A plan is data. This crate starts no thread and touches no device: a [`Machine`] is a description, a kernel is a
-//! name, memory is a number of bytes. `syncline-runtime` replays what is made here.
+//! A plan is data. This crate starts no thread and touches no device: a [`Machine`] is a
+//! description, a kernel is a name, memory is a number of bytes. `syncline-runtime` replays what is
+//! made here.
 //!
 //! ```
 //! use syncline_deps::{Arg, Dtype, View};

@@ -27,18 +27,22 @@ pub struct DeviceModel {
     pub name: String,
     /// In-order streams that run kernels at the same time; at least one.
     pub compute_lanes: u16,
-    /// Whether copies to this device have a lane of their own; otherwise they share the compute lanes.
+    /// Whether copies to this device have a lane of their own; otherwise they share the compute
+    /// lanes.
     pub copy_lane: bool,
     /// Memory that a plan may use, buffers bound by the caller included.
     pub memory_bytes: u64,
-    /// Declared costs are multiplied by this and divided by 1000: 500 is a device twice as fast as declared.
+    /// Declared costs are multiplied by this and divided by 1000: 500 is a device twice as fast as
+    /// declared.
     pub cost_permille: u32,
-    /// Whether tasks may run on it; otherwise it is there for its memory, through which others exchange bytes.
+    /// Whether tasks may run on it; otherwise it is there for its memory, through which others
+    /// exchange bytes.
     pub runs_tasks: bool,
 }
 
 impl DeviceModel {
-    /// A device with `compute_lanes` lanes, a copy lane, as much memory as anybody asks for, and declared speed.
+    /// A device with `compute_lanes` lanes, a copy lane, as much memory as anybody asks for, and
+    /// declared speed.
     pub fn new(name: impl Into<String>, compute_lanes: u16) -> Self {
         Self {
             name: name.into(),
@@ -90,8 +94,8 @@ pub enum Route {
     Pull,
     /// One copy, on a lane of the device that they come from.
     Push,
-    /// Two copies, through memory of this device. Large ones go in pieces, so that the second copy of a piece and the
-    /// first one of the next take place at the same time.
+    /// Two copies, through memory of this device. Large ones go in pieces, so that the second copy
+    /// of a piece and the first one of the next take place at the same time.
     Through(DeviceIndex),
 }
 
@@ -147,13 +151,14 @@ impl Machine {
     pub const DEVICES_MAX: usize = 64;
     /// The most lanes, over all devices.
     pub const LANES_MAX: usize = 1024;
-    /// What a wait across lanes costs unless said otherwise: a cache line's way from core to core and back.
+    /// What a wait across lanes costs unless said otherwise: a cache line's way from core to core
+    /// and back.
     pub const SYNC_NS: u64 = 150;
     /// Bandwidth of a link that was not described: memory speed of a small server.
     const BYTES_PER_US: u64 = 8_000;
     const LATENCY_NS: u64 = 500;
-    /// Pieces of copies through another device, unless said otherwise: long beside the time that a copy takes to begin,
-    /// short beside what is worth overlapping.
+    /// Pieces of copies through another device, unless said otherwise: long beside the time that a
+    /// copy takes to begin, short beside what is worth overlapping.
     pub const PIECE_BYTES: u64 = 8 << 20;
 
     /// A machine of `devices`, all linked at memory speed; [`Machine::with_link`] says otherwise.
@@ -203,7 +208,8 @@ impl Machine {
         Ok(self)
     }
 
-    /// The same machine, bytes from `source` to `target` going by `route`; the last description of a pair counts.
+    /// The same machine, bytes from `source` to `target` going by `route`; the last description of
+    /// a pair counts.
     pub fn with_route(
         mut self,
         source: DeviceIndex,
@@ -331,7 +337,8 @@ impl Machine {
         Some(DeviceIndex(position as u16))
     }
 
-    /// How long copying `bytes` from `source` to `target` takes, both copies together where the route has two.
+    /// How long copying `bytes` from `source` to `target` takes, both copies together where the
+    /// route has two.
     pub fn copy_ns(&self, source: DeviceIndex, target: DeviceIndex, bytes: u64) -> u64 {
         if let Route::Through(through) = self.route(source, target) {
             let (first, second) =

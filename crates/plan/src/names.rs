@@ -14,8 +14,8 @@ pub struct Names {
 }
 
 impl Names {
-    /// Returns the names `strings`, or `None` if two are the same. More cannot be interned: a table of
-    /// names that a file chose could be made to take quadratic time.
+    /// Returns the names `strings`, or `None` if two are the same. More cannot be interned: a table
+    /// of names that a file chose could be made to take quadratic time.
     pub fn of_file(strings: Vec<Box<str>>) -> Option<Self> {
         let mut sorted: Vec<&str> = strings.iter().map(|name| &**name).collect();
         sorted.sort_unstable();

@@ -1,4 +1,5 @@
-//! Execution plans: per lane a flat list of ops, with only the waits that order does not already imply.
+//! Execution plans: per lane a flat list of ops, with only the waits that order does not already
+//! imply.
 
 mod index;
 
@@ -12,15 +13,18 @@ use crate::compile::{self, CompileError, CompileOptions};
 use crate::graph::{BufferInfo, BufferKind, GraphData, TaskGraph, TaskInfo};
 use crate::machine::{DeviceIndex, Machine};
 
-/// Every memory in an arena begins at a multiple of this: the cache line, and what keeps `memcpy` fast.
+/// Every memory in an arena begins at a multiple of this: the cache line, and what keeps `memcpy`
+/// fast.
 pub(crate) const ARENA_ALIGN: u64 = 64;
 
 /// A compiled graph: what runs on which lane, in which order, waiting for what, in which memory.
 ///
-/// A plan never changes, holds no device and no pointer, and can be shared by any number of threads.
+/// A plan never changes, holds no device and no pointer, and can be shared by any number of
+/// threads.
 ///
-/// Ops are numbered lane after lane, so that a lane's ops are neighbours. Op number `n` of a lane has finished when the
-/// lane's count is above `n`; a [`Wait`] names a lane and the count to be reached.
+/// Ops are numbered lane after lane, so that a lane's ops are neighbours. Op number `n` of a lane
+/// has finished when the lane's count is above `n`; a [`Wait`] names a lane and the count to be
+/// reached.
 #[derive(Clone, Debug)]
 pub struct ExecutionPlan {
     pub(crate) graph: Arc<GraphData>,
@@ -286,7 +290,8 @@ impl ExecutionPlan {
 
     /// The same plan without wait number `wait` of [`ExecutionPlan::waits`].
     ///
-    /// Such a plan must not be run. Checking it tells why the wait is there: see [`ExecutionPlan::reason_for`].
+    /// Such a plan must not be run. Checking it tells why the wait is there: see
+    /// [`ExecutionPlan::reason_for`].
     pub fn without_wait(&self, wait: usize) -> Self {
         let mut plan = self.clone();
         plan.is_proven = false;
@@ -305,7 +310,8 @@ impl ExecutionPlan {
     /// The lane of an op and its position there.
     pub fn position_of(&self, op: OpIndex) -> (LaneIndex, u32) {
         let lane = self.lanes.partition_point(|lane| lane.first <= op) - 1;
-        // Empty lanes begin where the next one does; the last that begins at or before the op is the one that has it.
+        // Empty lanes begin where the next one does; the last that begins at or before the op is
+        // the one that has it.
         (LaneIndex(lane as u16), op.0 - self.lanes[lane].first.0)
     }
 }

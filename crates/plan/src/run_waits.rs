@@ -1,7 +1,9 @@
-//! Waits between successive runs: what a lane must see of the run before, to begin the next one while it goes on.
+//! Waits between successive runs: what a lane must see of the run before, to begin the next one
+//! while it goes on.
 //!
-//! A lane goes straight from the end of one run to the beginning of the next. Its own ops are ordered by that; for ops of
-//! other lanes it may have to wait. As within a run, vector clocks leave out what something else implies.
+//! A lane goes straight from the end of one run to the beginning of the next. Its own ops are
+//! ordered by that; for ops of other lanes it may have to wait. As within a run, vector clocks
+//! leave out what something else implies.
 
 use crate::check::Happens;
 use crate::hazards::OpDeps;
@@ -29,7 +31,8 @@ impl RunWaits {
         &self.waits
     }
 
-    /// The same without wait number `at`. Such waits must not be run by; checking them tells why the wait is there.
+    /// The same without wait number `at`. Such waits must not be run by; checking them tells why
+    /// the wait is there.
     #[must_use]
     pub fn without(&self, at: usize) -> Self {
         let mut waits = self.clone();
@@ -91,7 +94,8 @@ impl ExecutionPlan {
     }
 }
 
-/// By op of a second run and by lane: how many ops of the first run have surely finished when it begins.
+/// By op of a second run and by lane: how many ops of the first run have surely finished when it
+/// begins.
 struct Clocks {
     rows: Vec<Vec<u32>>,
     /// By lane: the row of its newest op.

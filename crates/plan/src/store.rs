@@ -1,9 +1,9 @@
 //! Plans in files: a header, the tables, a checksum.
 //!
-//! The file holds all that a plan is: the recorded graph, the machine, and what was compiled. Loading verifies the
-//! checksum and then proves the plan anew, so that neither damage nor a forged file can make one that races or refers
-//! outside itself. What the proof may cost is bounded by the file's size, so that a small file cannot ask for much
-//! time or memory.
+//! The file holds all that a plan is: the recorded graph, the machine, and what was compiled.
+//! Loading verifies the checksum and then proves the plan anew, so that neither damage nor a forged
+//! file can make one that races or refers outside itself. What the proof may cost is bounded by the
+//! file's size, so that a small file cannot ask for much time or memory.
 
 mod codec;
 mod tables;
@@ -62,7 +62,8 @@ impl ExecutionPlan {
 
     /// Returns the plan that `bytes` hold.
     ///
-    /// Takes any bytes, also hostile ones: time and memory are bounded in proportion to their number.
+    /// Takes any bytes, also hostile ones: time and memory are bounded in proportion to their
+    /// number.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, StoreError> {
         if bytes.len() < HEADER_BYTES + CHECKSUM_BYTES || !bytes.starts_with(MAGIC) {
             return Err(StoreError::NotAPlan);

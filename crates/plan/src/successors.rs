@@ -31,7 +31,8 @@ impl Successors {
         Self { starts, succs }
     }
 
-    /// The places of `op`'s successors, for [`Successors::at`]: walking by places leaves the walker free to change.
+    /// The places of `op`'s successors, for [`Successors::at`]: walking by places leaves the walker
+    /// free to change.
     pub fn places(&self, op: u32) -> Range<usize> {
         self.starts[op as usize] as usize..self.starts[op as usize + 1] as usize
     }

@@ -1,4 +1,5 @@
-//! Plan files that were made to do harm: each is refused or loaded within a bound on time and memory.
+//! Plan files that were made to do harm: each is refused or loaded within a bound on time and
+//! memory.
 //!
 //! A checksum keeps damage out, not malice, so that every file here has a right one.
 
@@ -39,8 +40,8 @@ fn read(tables: &[u8]) -> Result<ExecutionPlan, StoreError> {
     result
 }
 
-/// As [`read`], with the fingerprint made right where it is all that is wrong: whoever forges a file can
-/// compute it.
+/// As [`read`], with the fingerprint made right where it is all that is wrong: whoever forges a
+/// file can compute it.
 fn read_forged(tables: &[u8]) -> Result<ExecutionPlan, StoreError> {
     let Err(StoreError::OtherGraph { found, expected }) = read(tables) else { return read(tables) };
     let [found, expected] = [found, expected].map(|number| {
@@ -90,8 +91,8 @@ impl Tables {
     }
 }
 
-/// A plan of one task on one device and one temporary buffer, which it writes at `places`: the offset, and
-/// each dimension's size and stride.
+/// A plan of one task on one device and one temporary buffer, which it writes at `places`: the
+/// offset, and each dimension's size and stride.
 struct OneTask<'a> {
     bytes: u64,
     arena: u64,
@@ -104,7 +105,8 @@ impl OneTask<'_> {
         let mut t = Tables::default();
         t.number(1);
         t.string("cpu");
-        // One lane, no copy lane, memory, speed, runs tasks; no links, no routes; pieces, cost of a wait.
+        // One lane, no copy lane, memory, speed, runs tasks; no links, no routes; pieces, cost of a
+        // wait.
         t.numbers([1, 0, u64::MAX, 1000, 1, 0, 0, 1, 1]);
         t.number(1);
         t.string("t");
@@ -119,9 +121,11 @@ impl OneTask<'_> {
         // Arguments: each place as `output`.
         t.number(count);
         (0..count).for_each(|place| t.numbers([place, 1]));
-        // No edges, deps, choices. The task: name, kernel, ends of its tables, any device, cost, priority.
+        // No edges, deps, choices. The task: name, kernel, ends of its tables, any device, cost,
+        // priority.
         t.numbers([0, 0, 0, 1, 0, 0, count, 0, 0, 0, 1, 0, 0]);
-        // Fingerprint (wrong, easily found, looked at last), the task's device, the arguments' memories.
+        // Fingerprint (wrong, easily found, looked at last), the task's device, the arguments'
+        // memories.
         t.numbers([u64::MAX, 1, 0, count]);
         t.numbers((0..count).map(|_| 0));
         // A lane of one op: the task, which waits for nothing; no waits, no copies.
@@ -140,7 +144,8 @@ fn malformed(error: &StoreError) -> bool {
     matches!(error, StoreError::Malformed(CheckError::Malformed { .. }))
 }
 
-/// All but the fingerprint is as it should be: the files below fail for what they say, not for a slip.
+/// All but the fingerprint is as it should be: the files below fail for what they say, not for a
+/// slip.
 #[test]
 fn a_file_made_by_hand_is_a_plan_but_for_its_fingerprint() {
     let one = OneTask { bytes: 64, arena: 64, places: &[(0, &[(64, 1)])] };

@@ -23,7 +23,8 @@ impl Choices {
         Self { of_task, devices: Vec::new() }
     }
 
-    /// Of `devices`, those that the trace allows and that the kernel has a body for, for arguments like the task's.
+    /// Of `devices`, those that the trace allows and that the kernel has a body for, for arguments
+    /// like the task's.
     ///
     /// # Errors
     /// A task that can run nowhere.
@@ -57,8 +58,8 @@ impl Choices {
         Ok(Self { of_task, devices })
     }
 
-    /// The same for the devices of `machine` that run tasks; as the trace says where one of them is made up, which
-    /// runs anything.
+    /// The same for the devices of `machine` that run tasks; as the trace says where one of them is
+    /// made up, which runs anything.
     pub fn on_machine(program: &Program, machine: &Machine) -> Result<Self, ProgramError> {
         let models = machine.devices().iter().filter(|model| model.runs_tasks);
         let specs: Result<Vec<DeviceSpec>, _> = models.map(|model| model.name.parse()).collect();

@@ -21,8 +21,9 @@ pub enum Tolerance {
 const GROWTH: f64 = 4.0;
 
 impl Program {
-    /// How far `run` may be from the serial run: not at all if every task ran on a CPU device. Otherwise by what the
-    /// tolerances of the kernels add up to along the longest chain of tasks that wait for each other, times four.
+    /// How far `run` may be from the serial run: not at all if every task ran on a CPU device.
+    /// Otherwise by what the tolerances of the kernels add up to along the longest chain of tasks
+    /// that wait for each other, times four.
     pub fn tolerance(&self, run: &Run) -> Tolerance {
         let Some(plan) = &run.plan else { return Tolerance::Exact };
         let is_cpu = |task: TaskIndex| {

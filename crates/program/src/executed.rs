@@ -1,9 +1,11 @@
-//! What a run executed, as a trace: its tasks and the copies between devices, over the memories that they touched.
+//! What a run executed, as a trace: its tasks and the copies between devices, over the memories
+//! that they touched.
 //!
-//! A program knows buffers; a plan keeps a buffer in several memories, one for each device that needs it, and copies
-//! between them. Written down as a trace over memories, a run's copies are tasks like any other, and what waited for
-//! what is found by the same replay that finds the dependencies of the program. Only that memories share bytes of an
-//! arena is not to be seen there: [`Executed::reuses`] says who waited for whom because of it.
+//! A program knows buffers; a plan keeps a buffer in several memories, one for each device that
+//! needs it, and copies between them. Written down as a trace over memories, a run's copies are
+//! tasks like any other, and what waited for what is found by the same replay that finds the
+//! dependencies of the program. Only that memories share bytes of an arena is not to be seen there:
+//! [`Executed::reuses`] says who waited for whom because of it.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +24,8 @@ use crate::run::{Run, Timing};
 pub struct Executed {
     /// Tasks and copies, in an order in which the plan could have run them one by one.
     pub trace: Trace,
-    /// For each entry of the trace the id of the program's task; copies have ids above all of those.
+    /// For each entry of the trace the id of the program's task; copies have ids above all of
+    /// those.
     pub ids: Vec<u64>,
     /// Who had to wait for bytes that another memory lay in.
     pub reuses: Vec<Reuse>,
@@ -31,19 +34,19 @@ pub struct Executed {
 /// An op that had to wait until another had done with bytes of an arena.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reuse {
-    /// Position in the trace of an op that used the old memory: the last on its lane, or, where lanes
-    /// steal, one that used these very bytes.
+    /// Position in the trace of an op that used the old memory: the last on its lane, or, where
+    /// lanes steal, one that used these very bytes.
     pub pred: usize,
-    /// Position in the trace of an op that used the new memory: the first on its lane, or, where lanes
-    /// steal, one that used these very bytes.
+    /// Position in the trace of an op that used the new memory: the first on its lane, or, where
+    /// lanes steal, one that used these very bytes.
     pub succ: usize,
     /// What people call the bytes, such as `cpu:0 arena[0:4096], where `q` lay`.
     pub region: String,
 }
 
 impl Program {
-    /// What `run` executed. A run without a plan copies nothing: its trace is the program's own, with times, and all its
-    /// memory was there from the start.
+    /// What `run` executed. A run without a plan copies nothing: its trace is the program's own,
+    /// with times, and all its memory was there from the start.
     pub fn executed(&self, run: &Run) -> Executed {
         match &run.plan {
             Some(plan) => Writer::new(self, run, plan).write(),
@@ -127,8 +130,8 @@ impl<'a> Writer<'a> {
             .map(|arg| self.used(arg, lane))
             .collect();
         let mut entry = TraceTask::new(self.next_id(), source.label(), args);
-        // The plan is proven: what a manual scope orders by hand is ordered by conflicts too, or by its explicit
-        // dependencies.
+        // The plan is proven: what a manual scope orders by hand is ordered by conflicts too, or by
+        // its explicit dependencies.
         entry.scope = ScopeKind::Auto;
         let position = |id: &u64| {
             let index = self.program.trace().tasks.binary_search_by_key(id, |task| task.id);
@@ -159,7 +162,8 @@ impl<'a> Writer<'a> {
         self.timed(entry, timing.timing, device)
     }
 
-    /// Notes who uses a memory. In an arena it begins with whoever first writes it; what is bound was there before.
+    /// Notes who uses a memory. In an arena it begins with whoever first writes it; what is bound
+    /// was there before.
     fn used(&mut self, arg: Arg, lane: LaneIndex) -> Arg {
         let memory = arg.buffer.0 as usize;
         let in_arena = self.plan.memories()[memory].place != MemoryPlace::Bound;
@@ -178,9 +182,9 @@ impl<'a> Writer<'a> {
         Arg { access, ..arg }
     }
 
-    /// Returns the reuses that lanes which steal go by: of two ops that use the same bytes of an arena
-    /// for two memories. A memory may begin to be used where the old one is over, while other bytes
-    /// of the old one are still in use.
+    /// Returns the reuses that lanes which steal go by: of two ops that use the same bytes of an
+    /// arena for two memories. A memory may begin to be used where the old one is over, while other
+    /// bytes of the old one are still in use.
     fn reuses_by_bytes(&self) -> Vec<Reuse> {
         let deps = self.plan.op_deps();
         let mut reuses = Vec::new();
@@ -222,8 +226,8 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Returns the reuses that lanes in order go by: all users of the old memory come before those of
-    /// the new one, lane by lane.
+    /// Returns the reuses that lanes in order go by: all users of the old memory come before those
+    /// of the new one, lane by lane.
     fn reuses_by_lane(&self) -> Vec<Reuse> {
         let first = |memory: &usize| self.users[*memory].iter().map(|user| user.1).min();
         let mut order: Vec<usize> =
@@ -289,7 +293,8 @@ fn memory_id(memory: MemoryIndex) -> BufferId {
     BufferId(memory.index() as u64)
 }
 
-/// A buffer for each memory: called as the program's is, and lying on its device, or at a place in its arena.
+/// A buffer for each memory: called as the program's is, and lying on its device, or at a place in
+/// its arena.
 fn buffers(plan: &ExecutionPlan) -> Vec<TraceBuffer> {
     let names: Vec<String> = plan
         .buffers()
@@ -315,7 +320,8 @@ fn buffers(plan: &ExecutionPlan) -> Vec<TraceBuffer> {
     (0..).zip(plan.memories()).map(buffer).collect()
 }
 
-/// An order in which a plan's ops could run one by one: lane after lane, each as far as its waits allow.
+/// An order in which a plan's ops could run one by one: lane after lane, each as far as its waits
+/// allow.
 fn serial_order(plan: &ExecutionPlan) -> Vec<(LaneIndex, OpIndex)> {
     let mut done = vec![0u32; plan.lanes().len()];
     let mut order = Vec::with_capacity(plan.ops().len());

@@ -1,7 +1,8 @@
 //! Intermediates: buffers that live inside a run only.
 //!
-//! A plan may keep such a buffer in an arena, in bytes that others use before and after it. That is allowed where nobody
-//! can tell: nothing is read of it that the program did not write before, and what it holds in the end has been read.
+//! A plan may keep such a buffer in an arena, in bytes that others use before and after it. That is
+//! allowed where nobody can tell: nothing is read of it that the program did not write before, and
+//! what it holds in the end has been read.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -16,8 +17,8 @@ pub enum Keep {
     /// Every buffer.
     #[default]
     All,
-    /// Initialised buffers, those that nobody read after they were last written, and these, by position in the trace.
-    /// The others are intermediates.
+    /// Initialised buffers, those that nobody read after they were last written, and these, by
+    /// position in the trace. The others are intermediates.
     Results(Vec<usize>),
 }
 
@@ -99,7 +100,8 @@ impl Use {
     }
 }
 
-/// Whether the view is in few pieces: as many as it has elements, but for those that lie side by side.
+/// Whether the view is in few pieces: as many as it has elements, but for those that lie side by
+/// side.
 fn is_coarse(view: &View) -> bool {
     let bytes = view.dtype().bytes() as i64;
     let dims = view.shape().iter().zip(view.strides());

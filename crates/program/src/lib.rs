@@ -1,8 +1,9 @@
 //! Programs: traces that name kernels and initial contents, and can therefore be run.
 //!
-//! [`Program::load`] reads a trace and checks every kernel, scalar, argument, file and device in it before anything
-//! runs. The same program then runs serially ([`Program::run_serially`]), as a plan, or as a stream; all give the same
-//! bytes. What was captured, what is analysed and what runs is one format.
+//! [`Program::load`] reads a trace and checks every kernel, scalar, argument, file and device in it
+//! before anything runs. The same program then runs serially ([`Program::run_serially`]), as a
+//! plan, or as a stream; all give the same bytes. What was captured, what is analysed and what runs
+//! is one format.
 //!
 //! ```
 //! use syncline_program::{LoadOptions, Program};

@@ -29,9 +29,9 @@ use crate::planned::refused;
 /// # Ok::<(), syncline_program::RunError>(())
 /// ```
 ///
-/// `sync_ns` is what a wait between lanes costs, `dispatch_ns` what passes on a lane between two tasks, `wake_ns` what
-/// passes at the start until lanes that slept begin. Where the file does not say, a simulation uses what passed in the
-/// run that the trace records.
+/// `sync_ns` is what a wait between lanes costs, `dispatch_ns` what passes on a lane between two
+/// tasks, `wake_ns` what passes at the start until lanes that slept begin. Where the file does not
+/// say, a simulation uses what passed in the run that the trace records.
 pub fn machine_from_toml(text: &str) -> Result<SimulatedMachine, RunError> {
     let form: MachineForm =
         syncline_files::from_toml(text).map_err(|error| RunError::Start(error.to_string()))?;
@@ -68,7 +68,8 @@ pub struct SimulatedMachine {
     pub sync_ns: Option<u64>,
     /// What passes on a lane between two tasks; `None` is learnt from the recorded run.
     pub dispatch_ns: Option<u64>,
-    /// What passes at the start of a run until lanes that slept begin; `None` is learnt from the recorded run.
+    /// What passes at the start of a run until lanes that slept begin; `None` is learnt from the
+    /// recorded run.
     pub wake_ns: Option<u64>,
 }
 

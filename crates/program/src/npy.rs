@@ -1,4 +1,5 @@
-//! Arrays in files: numpy's `.npy`, written and read, and single tensors of safetensors files, read.
+//! Arrays in files: numpy's `.npy`, written and read, and single tensors of safetensors files,
+//! read.
 
 use std::io::{self, Write};
 use std::path::Path;

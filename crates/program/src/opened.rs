@@ -41,8 +41,8 @@ impl Opened {
         Ok(Self { devices, memory_only: Vec::new() })
     }
 
-    /// The machine. Where devices do not reach each other and none is of the CPU, the first CPU device joins them, for
-    /// the sake of its memory.
+    /// The machine. Where devices do not reach each other and none is of the CPU, the first CPU
+    /// device joins them, for the sake of its memory.
     pub fn machine(&mut self) -> Result<Machine, RunError> {
         let mut machine = machine_of(&self.devices, &self.memory_only);
         if let Err(ExecutorError::NoRoute { .. }) = machine {

@@ -1,4 +1,5 @@
-//! What a recorded run spent between tasks: learnt from its times, so that a simulation does not leave it out.
+//! What a recorded run spent between tasks: learnt from its times, so that a simulation does not
+//! leave it out.
 
 use std::collections::HashMap;
 
@@ -9,23 +10,26 @@ use syncline_deps::{EdgeFlags, SubmitOptions, replay_edges};
 /// The member of a trace that lists the lanes that its tasks could have run on, by name.
 pub const LANES: &str = "lanes";
 
-/// What passed besides the tasks, and in the median; `None` where the recorded run does not show it.
+/// What passed besides the tasks, and in the median; `None` where the recorded run does not show
+/// it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overheads {
     /// What passed before each task; empty where nothing is known.
     before: Vec<Gap>,
     /// On one lane from the end of a task to the start of the next, which was ready already.
     pub dispatch_ns: Option<u64>,
-    /// From the end of a task on one lane to the start of one on another lane that waited for it alone.
+    /// From the end of a task on one lane to the start of one on another lane that waited for it
+    /// alone.
     pub sync_ns: Option<u64>,
-    /// From the start of the run to that of a lane which waited for nothing but its own waking; the whole run, where it
-    /// slept through it.
+    /// From the start of the run to that of a lane which waited for nothing but its own waking; the
+    /// whole run, where it slept through it.
     pub wake_ns: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gap {
-    /// That of a lane's first task belongs to the lane; that of others may be said by somebody else.
+    /// That of a lane's first task belongs to the lane; that of others may be said by somebody
+    /// else.
     Unknown,
     Dispatch(u64),
     Sync(u64),
@@ -71,7 +75,8 @@ impl Overheads {
         self
     }
 
-    /// Those of the run that `trace` records. If lanes were to `steal`, one that ran nothing had not woken.
+    /// Those of the run that `trace` records. If lanes were to `steal`, one that ran nothing had
+    /// not woken.
     pub fn of(trace: &Trace, steal: bool) -> Self {
         let Some(times) = trace.tasks.iter().map(Time::of).collect::<Option<Vec<Time<'_>>>>()
         else {

@@ -25,9 +25,10 @@ use crate::run::{CopyTiming, Run, RunOptions, Timing, read_back, watched};
 impl Program {
     /// Compiles the program for these devices and replays it; the fastest of the repeats counts.
     ///
-    /// The first repeat runs a plan made from guessed costs, the others one made from those that it measured. With
-    /// several devices, the first repeat runs the program once on each of them, as far as its kernels and the trace
-    /// allow: what is then known of all is what the others are placed by.
+    /// The first repeat runs a plan made from guessed costs, the others one made from those that it
+    /// measured. With several devices, the first repeat runs the program once on each of them, as
+    /// far as its kernels and the trace allow: what is then known of all is what the others are
+    /// placed by.
     pub fn run_planned(&self, options: &RunOptions) -> Result<Run, RunError> {
         let mut opened = Opened::new(options)?;
         let machine = opened.machine()?;
@@ -78,14 +79,16 @@ impl Program {
         Ok(best.expect("at least one repeat"))
     }
 
-    /// The program as a graph for `machine`: all its buffers are external, so that they can be read afterwards.
+    /// The program as a graph for `machine`: all its buffers are external, so that they can be read
+    /// afterwards.
     pub fn graph(&self, machine: &Machine) -> Result<TaskGraph, RunError> {
         let cost_ns = |task: usize| self.tasks()[task].cost_ns;
         let is_inner = self.intermediates(&Keep::All);
         self.graph_with(machine, &Choices::on_machine(self, machine)?, &is_inner, cost_ns)
     }
 
-    /// The same, with tasks where `choices` lets them be, and the intermediates in the plan's arenas.
+    /// The same, with tasks where `choices` lets them be, and the intermediates in the plan's
+    /// arenas.
     pub(crate) fn graph_with(
         &self,
         machine: &Machine,
@@ -145,8 +148,8 @@ impl Program {
         Ok(graph)
     }
 
-    /// A plan of `graph`, loaded, with buffers to run it on. Kernels that a driver must compile have been when it is
-    /// returned: that belongs to no run.
+    /// A plan of `graph`, loaded, with buffers to run it on. Kernels that a driver must compile
+    /// have been when it is returned: that belongs to no run.
     fn prepare(
         &self,
         graph: &TaskGraph,
@@ -248,7 +251,8 @@ fn find(machine: &Machine, name: &str, place: Place) -> Result<DeviceIndex, Prog
     })
 }
 
-/// What ran when, and on which lane (by op; as planned where nothing is said): tasks in the order of the trace, and copies.
+/// What ran when, and on which lane (by op; as planned where nothing is said): tasks in the order
+/// of the trace, and copies.
 pub(crate) fn collect(
     plan: &Arc<ExecutionPlan>,
     times: &[OpTime],

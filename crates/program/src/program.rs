@@ -38,7 +38,8 @@ pub struct ProgramTask {
     pub kernel: Kernel,
     /// Its scalars, in the order in which the body finds them.
     pub scalars: Vec<Scalar>,
-    /// How far its results may be off on another device than the CPU, relative to numbers of about one.
+    /// How far its results may be off on another device than the CPU, relative to numbers of about
+    /// one.
     pub tolerance: f64,
     /// A first guess of how long it takes.
     pub cost_ns: u64,
@@ -104,7 +105,8 @@ impl Program {
         &self.tasks
     }
 
-    /// Refuses to run here where the buffers that `is_counted` picks take more than the machine's memory together.
+    /// Refuses to run here where the buffers that `is_counted` picks take more than the machine's
+    /// memory together.
     pub(crate) fn require_memory(
         &self,
         is_counted: impl Fn(usize) -> bool,

@@ -10,14 +10,15 @@ use crate::program::{Program, ProgramTask};
 pub struct Recorded {
     /// What each took in the recorded run; what is expected where nothing is recorded.
     pub costs_ns: Vec<u64>,
-    /// What a planner that had seen the run would expect: what tasks of the same kernel and size took on average, or
-    /// else what the signature makes one guess.
+    /// What a planner that had seen the run would expect: what tasks of the same kernel and size
+    /// took on average, or else what the signature makes one guess.
     pub expected_ns: Vec<u64>,
 }
 
 impl Recorded {
     pub fn of(program: &Program) -> Self {
-        // Which device it was does not matter here: machines say how much faster or slower theirs are.
+        // Which device it was does not matter here: machines say how much faster or slower theirs
+        // are.
         const DEVICE: &str = "";
         let tasks = || program.trace().tasks.iter().zip(program.tasks());
         let mut costs = CostModel::default();

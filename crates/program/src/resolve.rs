@@ -44,8 +44,8 @@ fn task_of(task: &TraceTask, place: Place, library: &Library) -> Result<ProgramT
     })
 }
 
-/// How far a result may be off where the numbers are about one: by the kernel's tolerance, with as many terms as there
-/// are operations for an element written.
+/// How far a result may be off where the numbers are about one: by the kernel's tolerance, with as
+/// many terms as there are operations for an element written.
 fn tolerance_of(entry: &Entry, args: &[Arg]) -> f64 {
     let views: Vec<_> = args.iter().map(|arg| arg.view).collect();
     let written = args.iter().filter(|arg| arg.access.writes()).map(|arg| arg.view.elements());
@@ -53,7 +53,8 @@ fn tolerance_of(entry: &Entry, args: &[Arg]) -> f64 {
     entry.signature.tolerance.bound(views.iter().map(|view| view.dtype()), 1.0, terms)
 }
 
-/// Eight operations and eight bytes a nanosecond: the order of magnitude of one core, until it is measured.
+/// Eight operations and eight bytes a nanosecond: the order of magnitude of one core, until it is
+/// measured.
 fn guessed_ns(operations: u64, args: &[Arg]) -> u64 {
     let bytes: u64 = args.iter().map(|arg| arg.view.bytes()).sum();
     100 + operations / 8 + bytes / 8
@@ -83,7 +84,8 @@ fn scalars_of(
     }
 }
 
-/// A user's WGSL and OpenCL C receive scalars of the types that the kernel declares: as many as those.
+/// A user's WGSL and OpenCL C receive scalars of the types that the kernel declares: as many as
+/// those.
 fn require_declared_scalars(
     task: &TraceTask,
     place: Place,

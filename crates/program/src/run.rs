@@ -21,7 +21,8 @@ use crate::timed::Clock;
 /// What a run left behind.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The contents of every buffer of the trace, in its order; nothing for those that the run did not [`Keep`].
+    /// The contents of every buffer of the trace, in its order; nothing for those that the run did
+    /// not [`Keep`].
     pub contents: Vec<Vec<u8>>,
     /// From the start of the first task to the end of the last.
     pub makespan_ns: u64,
@@ -33,8 +34,8 @@ pub struct Run {
     pub copies: Vec<CopyTiming>,
     /// The plan that was run, if there was one.
     pub plan: Option<Arc<ExecutionPlan>>,
-    /// Whether idle lanes took ops of busy ones. Bytes then decided what an op came after, and the order
-    /// on the plan's lanes did not.
+    /// Whether idle lanes took ops of busy ones. Bytes then decided what an op came after, and the
+    /// order on the plan's lanes did not.
     pub steals: bool,
 }
 
@@ -60,7 +61,8 @@ pub struct RunOptions {
     pub repeats: u32,
     /// Counts the tasks that are done, for whoever watches.
     pub progress: Option<Progress>,
-    /// Which buffers a plan leaves behind; the others live in its arenas. Streams and serial runs keep all.
+    /// Which buffers a plan leaves behind; the others live in its arenas. Streams and serial runs
+    /// keep all.
     pub keep: Keep,
 }
 
@@ -131,7 +133,8 @@ impl Program {
 }
 
 impl Program {
-    /// The program's trace with the times and lanes of `run`: what reports and comparisons are made from.
+    /// The program's trace with the times and lanes of `run`: what reports and comparisons are made
+    /// from.
     pub fn timed_trace(&self, run: &Run) -> Trace {
         let mut trace = self.trace().clone();
         for (task, timing) in trace.tasks.iter_mut().zip(&run.timings) {
@@ -145,7 +148,8 @@ impl Program {
 }
 
 impl Run {
-    /// Lists the lanes that tasks could have run on in `trace`: no task tells of those that ran nothing.
+    /// Lists the lanes that tasks could have run on in `trace`: no task tells of those that ran
+    /// nothing.
     pub(crate) fn list_lanes(&self, trace: &mut Trace) {
         let Some(plan) = &self.plan else { return };
         let lanes = plan.lanes().iter().zip(&self.lanes);

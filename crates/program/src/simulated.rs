@@ -1,4 +1,5 @@
-//! What a program would take on a machine that is not here: planned as a run plans it, with times that are computed.
+//! What a program would take on a machine that is not here: planned as a run plans it, with times
+//! that are computed.
 
 use std::sync::Arc;
 
@@ -19,9 +20,9 @@ use crate::run::Run;
 impl Program {
     /// What a run on `machine` would take: lanes, times and copies of the plan, and no contents.
     ///
-    /// The plan is the one that a run would make there: from what kernels took on average in the run that the trace
-    /// records, if it was timed, or else from what their signatures make one guess. In it tasks then take what each of
-    /// them took, and so does what passes between them.
+    /// The plan is the one that a run would make there: from what kernels took on average in the
+    /// run that the trace records, if it was timed, or else from what their signatures make one
+    /// guess. In it tasks then take what each of them took, and so does what passes between them.
     pub fn simulate(&self, machine: &SimulatedMachine) -> Result<Run, RunError> {
         let recorded = Recorded::of(self);
         let simulated = machine;
@@ -68,7 +69,8 @@ impl Program {
 }
 
 impl SimulatedMachine {
-    /// What passes besides the tasks: what the machine's file says, and else what passed in the recorded run.
+    /// What passes besides the tasks: what the machine's file says, and else what passed in the
+    /// recorded run.
     fn overheads_of(&self, program: &Program, steal: bool) -> Overheads {
         let is_said = self.sync_ns.and(self.dispatch_ns).and(self.wake_ns).is_some();
         let learnt = match is_said {

@@ -30,8 +30,8 @@ impl Program {
         self.require_device(options.devices[0])?;
         self.require_cpu_bodies()?;
         self.require_memory(|_| true)?;
-        // Tasks of a manual scope may race, if the program is wrong. A plan with such tasks is proven free of
-        // races before it runs; a stream cannot be.
+        // Tasks of a manual scope may race, if the program is wrong. A plan with such tasks is
+        // proven free of races before it runs; a stream cannot be.
         if let Some(task) = self.trace().tasks.iter().find(|task| task.scope == ScopeKind::Manual) {
             let id = task.id;
             return Err(RunError::Start(format!(
@@ -122,7 +122,8 @@ fn as_existing(access: syncline_deps::Access) -> syncline_deps::Access {
     }
 }
 
-/// Which worker ran a task is the stream's affair: tasks are shown on as few lanes as their times allow.
+/// Which worker ran a task is the stream's affair: tasks are shown on as few lanes as their times
+/// allow.
 fn lanes_by_time(mut timings: Vec<Timing>) -> (Vec<Timing>, Vec<String>) {
     let mut order: Vec<usize> = (0..timings.len()).collect();
     order.sort_by_key(|&task| (timings[task].start_ns, timings[task].end_ns));

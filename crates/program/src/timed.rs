@@ -10,8 +10,8 @@ use crate::run::Timing;
 
 /// A clock with a place for the start and the end of every task.
 ///
-/// Each task writes its own two places once a run, and they are read after the run has been waited for: relaxed
-/// ordering is enough.
+/// Each task writes its own two places once a run, and they are read after the run has been waited
+/// for: relaxed ordering is enough.
 #[derive(Clone, Debug)]
 pub struct Clock(Arc<Inner>);
 

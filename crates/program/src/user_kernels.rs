@@ -1,13 +1,15 @@
-//! Kernels that a trace brings along: a function of a shared object for the CPU, WGSL for Vulkan, OpenCL C for OpenCL.
+//! Kernels that a trace brings along: a function of a shared object for the CPU, WGSL for Vulkan,
+//! OpenCL C for OpenCL.
 //!
 //! ```json
 //! {"name": "mine", "args": ["input", "inout"], "scalars": ["f32"],
 //!  "cpu": "libmine.so:mine", "wgsl": "mine.wgsl", "opencl": "mine.cl",
 //!  "grid": {"elements": 1}, "group": [64, 1, 1]}
 //! ```
-//! Any one of the three bodies will do. Files are relative to the trace. The function is called as the kernel unless
-//! `entry` names another one. `scalars` lists the types (`f32`, `f64`, `i64`, `bool`) as which WGSL and OpenCL C receive
-//! the task's scalars. Without a `grid` there is a work item for each element of the first argument that is written.
+//! Any one of the three bodies will do. Files are relative to the trace. The function is called as
+//! the kernel unless `entry` names another one. `scalars` lists the types (`f32`, `f64`, `i64`,
+//! `bool`) as which WGSL and OpenCL C receive the task's scalars. Without a `grid` there is a work
+//! item for each element of the first argument that is written.
 
 mod wgsl;
 
@@ -72,7 +74,8 @@ impl UserKernel<'_> {
         let mut has_body = false;
         if let Some(body) = self.text("cpu")? {
             let (path, symbol) = self.shared_object(body)?;
-            // SAFETY: whoever set `trust_kernels` vouches for the interface and the conduct of the program's kernels.
+            // SAFETY: whoever set `trust_kernels` vouches for the interface and the conduct of the
+            // program's kernels.
             builder =
                 unsafe { add_shared_object(builder, &path.to_string_lossy(), symbol) }.map_err(
                     |source| ProgramError::Kernel { place: self.place.member("cpu"), source },
@@ -120,7 +123,8 @@ impl UserKernel<'_> {
         Ok((std::path::absolute(&path).unwrap_or(path), symbol))
     }
 
-    /// Machine code and OpenCL C reach any memory of the process, and WGSL whatever the driver lets it.
+    /// Machine code and OpenCL C reach any memory of the process, and WGSL whatever the driver lets
+    /// it.
     fn require_trust(&self, path: &Path) -> Result<(), ProgramError> {
         match self.options.trust_kernels {
             true => Ok(()),

@@ -1,4 +1,5 @@
-//! How much a simulation takes for each task: counted, since times would not be the same on two machines.
+//! How much a simulation takes for each task: counted, since times would not be the same on two
+//! machines.
 
 use syncline_program::{LoadOptions, Program, example, machine_from_toml};
 use syncline_testing::CountingAllocator;
@@ -30,7 +31,8 @@ fn a_simulated_task_takes_little_and_no_more_in_a_large_program() {
         for (form, bytes) in [("capture", capture), ("JSON", trace.to_json().into_bytes())] {
             let (allocations, bytes) = simulated(&bytes, tasks);
             println!("{form}, {tasks} tasks: {allocations:.1} allocations, {bytes:.0} bytes each");
-            // By way of generic values, reading JSON allocates for the name and the value of every member.
+            // By way of generic values, reading JSON allocates for the name and the value of every
+            // member.
             assert!(allocations < 20.0, "{form}: {allocations} allocations a task");
             assert!(bytes < 2_500.0, "{form}: {bytes} bytes a task");
         }

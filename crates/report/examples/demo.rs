@@ -1,7 +1,8 @@
-//! Writes a report of a made-up run, to look at the page and to measure it: `demo TILES LANES FILE [COMPARE]`.
+//! Writes a report of a made-up run, to look at the page and to measure it:
+//! `demo TILES LANES FILE [COMPARE]`.
 //!
-//! A Cholesky factorisation of 10 tiles a side has 230 tasks, one of 66 has 50,182. With `COMPARE`, the page compares two
-//! runs, in the second of which every third `gemm` is slower.
+//! A Cholesky factorisation of 10 tiles a side has 230 tasks, one of 66 has 50,182. With `COMPARE`,
+//! the page compares two runs, in the second of which every third `gemm` is slower.
 
 #[path = "../tests/it/runs.rs"]
 #[allow(dead_code)]

@@ -52,7 +52,8 @@ impl Analysis {
         Ok(Self { path, gaps, scenarios, places: places(run), summary, graph })
     }
 
-    /// Which edges others imply: what a graph need not show. Takes longer than all else, and the numbers do not need it.
+    /// Which edges others imply: what a graph need not show. Takes longer than all else, and the
+    /// numbers do not need it.
     pub fn redundant(&self, run: &Run) -> Redundant {
         redundant(run, &self.graph)
     }

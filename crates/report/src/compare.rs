@@ -52,7 +52,8 @@ pub struct PathChange {
 /// What changed from one run to another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// What the critical paths consisted of, what lost most time first; empty if one of the runs was not timed.
+    /// What the critical paths consisted of, what lost most time first; empty if one of the runs
+    /// was not timed.
     pub path: Vec<PathChange>,
     /// By name, what lost most time first.
     pub kernels: Vec<KernelChange>,
@@ -65,8 +66,8 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Compares `before` with `after`. An op is the same in both if task id, name and kind are; where ids were
-    /// given out anew, the n-th op of a name stands for the n-th.
+    /// Compares `before` with `after`. An op is the same in both if task id, name and kind are;
+    /// where ids were given out anew, the n-th op of a name stands for the n-th.
     pub fn of(before: &Run, after: &Run) -> Self {
         let pairs = pairs(before, after);
         let matched = pairs.len() as u64;

@@ -64,7 +64,8 @@ struct LaneData<'a> {
     idle: [u64; 5],
 }
 
-/// `lane` is -1 for an op that was not timed; `args` are positions of texts, `arg_starts` says whose.
+/// `lane` is -1 for an op that was not timed; `args` are positions of texts, `arg_starts` says
+/// whose.
 #[derive(Default, Serialize)]
 struct Ops {
     task: Vec<Id>,
@@ -113,7 +114,8 @@ struct Gaps {
     on: Vec<i64>,
 }
 
-/// `kind` is 0 for compute, 1 for copy, 2 for stall; `link` an edge, -1 for the lane's order, -2 for none.
+/// `kind` is 0 for compute, 1 for copy, 2 for stall; `link` an edge, -1 for the lane's order, -2
+/// for none.
 #[derive(Default, Serialize)]
 struct Path {
     kind: Vec<u8>,
@@ -151,7 +153,8 @@ struct PlaceData<'a> {
 struct CompareData {
     matched: u64,
     unmatched: [u64; 2],
-    /// What the run's length changed by most: 0 a kernel of this name, 1 copies, 2 stalls; and its time.
+    /// What the run's length changed by most: 0 a kernel of this name, 1 copies, 2 stalls; and its
+    /// time.
     culprit: Option<(u8, String, [u64; 2])>,
     kernels: Vec<(String, [u64; 2], [u64; 2])>,
     tasks: Vec<([u32; 2], [u64; 2])>,

@@ -22,24 +22,26 @@ const REGIONS_NAMED: usize = 4;
 pub enum Detail {
     /// Everything: arguments and regions as people read them, and also the edges that others imply.
     Words,
-    /// What numbers need: times, and the edges that nothing implies. Several times as fast for a million tasks.
+    /// What numbers need: times, and the edges that nothing implies. Several times as fast for a
+    /// million tasks.
     Numbers,
 }
 
 impl Run {
     /// The run that `trace` records, with the edges that replaying it finds.
     ///
-    /// Tasks with `start_ns` and `end_ns` are timed; those whose `kind` is `copy` (or `transfer`, `pack`, `send`,
-    /// `unpack`) move bytes. A buffer counts as memory from the start of the task that creates it to the end of its
-    /// last user; one that no task creates counts for the whole run. A buffer's `device` says where it lay, its `offset`
-    /// at which byte of it.
+    /// Tasks with `start_ns` and `end_ns` are timed; those whose `kind` is `copy` (or `transfer`,
+    /// `pack`, `send`, `unpack`) move bytes. A buffer counts as memory from the start of the task
+    /// that creates it to the end of its last user; one that no task creates counts for the whole
+    /// run. A buffer's `device` says where it lay, its `offset` at which byte of it.
     pub fn from_trace(trace: &Trace) -> Result<Self, ReportError> {
         Self::from_trace_in(trace, Detail::Words)
     }
 
     /// The same, saying as much as `detail` asks for.
     pub fn from_trace_in(trace: &Trace, detail: Detail) -> Result<Self, ReportError> {
-        // With words, edges that others imply are kept too: the page hides them, and shows them on request.
+        // With words, edges that others imply are kept too: the page hides them, and shows them on
+        // request.
         let options = SubmitOptions { full: detail == Detail::Words, ..SubmitOptions::default() };
         let refused = |error: ReplayError| ReportError::Replay(error.into());
         match detail {
@@ -104,7 +106,8 @@ fn lane_key(task: &TraceTask) -> LaneKey<'_> {
     (device(task), task.lane.as_ref())
 }
 
-/// Every lane that a timed task names, by device and then by name, numbers in it by value; and those that ran nothing.
+/// Every lane that a timed task names, by device and then by name, numbers in it by value; and
+/// those that ran nothing.
 fn lanes<'a>(trace: &'a Trace) -> (Vec<Lane>, HashMap<LaneKey<'a>, u32>) {
     let keys: HashSet<LaneKey<'a>> =
         trace.tasks.iter().filter(|task| is_timed(task)).map(lane_key).collect();
@@ -134,7 +137,8 @@ fn idle_lanes<'a>(trace: &'a Trace, keys: &HashSet<LaneKey<'a>>) -> Vec<(&'a str
         keys.iter().any(|(_, lane)| lane.is_some_and(named))
     };
     let idle = names.filter(|name| !is_busy(name)).map(|name| {
-        // A lane's name begins with its device's; where tasks name no device, lanes have none either.
+        // A lane's name begins with its device's; where tasks name no device, lanes have none
+        // either.
         let device = name.rsplit_once('/').map_or("", |(device, _)| device);
         let is_known = keys.iter().any(|(known, _)| *known == device);
         let names_devices = keys.iter().any(|(known, _)| !known.is_empty());

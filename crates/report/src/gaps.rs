@@ -58,7 +58,8 @@ pub struct Gap {
     pub on: Option<u32>,
 }
 
-/// All gaps between the run's first start and last end, by lane and time. With the ops they tile every lane.
+/// All gaps between the run's first start and last end, by lane and time. With the ops they tile
+/// every lane.
 pub fn gaps(run: &Run, graph: &Graph) -> Vec<Gap> {
     let Some((from_ns, until_ns)) = run.span_ns() else { return Vec::new() };
     let mut walker = Walker::new(run, graph);
@@ -103,8 +104,8 @@ fn gap(run: &Run, lane: u32, before: u32, piece: WalkPiece) -> Gap {
     Gap { lane, start_ns, end_ns, cause, before: Some(before), on }
 }
 
-/// Appends an earlier piece, joining it with the last one where both say the same: a long chain of small ops is
-/// one wait to a reader.
+/// Appends an earlier piece, joining it with the last one where both say the same: a long chain of
+/// small ops is one wait to a reader.
 fn add(gaps: &mut Vec<Gap>, first: usize, gap: Gap) {
     if gap.start_ns == gap.end_ns {
         return;

@@ -1,11 +1,13 @@
-//! The order that a run had to keep: edges by either end, a topological order, and the order on each lane.
+//! The order that a run had to keep: edges by either end, a topological order, and the order on
+//! each lane.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::{ReportError, Run};
 
-/// A run's edges and lanes, indexed both ways. Positions are those of [`Run::ops`] and [`Run::edges`].
+/// A run's edges and lanes, indexed both ways. Positions are those of [`Run::ops`] and
+/// [`Run::edges`].
 #[derive(Debug)]
 pub struct Graph {
     fanin: Lists,

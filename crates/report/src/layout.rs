@@ -1,8 +1,8 @@
 //! Where each op of the graph is drawn: rows from top to bottom, every edge pointing down.
 //!
-//! Rows are the longest-path layers; one that is far wider than the graph is deep is folded into several. Within a
-//! row, ops are ordered by the mean place of their neighbours, in a few sweeps down and up, and put as near to it
-//! as their widths allow. Everything is `n log n`.
+//! Rows are the longest-path layers; one that is far wider than the graph is deep is folded into
+//! several. Within a row, ops are ordered by the mean place of their neighbours, in a few sweeps
+//! down and up, and put as near to it as their widths allow. Everything is `n log n`.
 
 use crate::Run;
 use crate::graph::Graph;
@@ -120,13 +120,15 @@ fn layers(neighbours: &Neighbours) -> Vec<u32> {
     layer
 }
 
-/// Deals a row that is too wide out over several, so that each keeps the whole range from left to right.
+/// Deals a row that is too wide out over several, so that each keeps the whole range from left to
+/// right.
 fn fold(row: Vec<u32>, width_max: usize) -> Vec<Vec<u32>> {
     let parts = row.len().div_ceil(width_max).max(1);
     (0..parts).map(|part| row.iter().copied().skip(part).step_by(parts).collect()).collect()
 }
 
-/// Sorts `row` by `wish`, and places it as near to the wishes as neighbours at a distance of one allow.
+/// Sorts `row` by `wish`, and places it as near to the wishes as neighbours at a distance of one
+/// allow.
 fn arrange(row: &mut [u32], x: &mut [f64], wish: impl Fn(u32, &[f64]) -> f64) {
     let mut wishes: Vec<(f64, u32)> = row.iter().map(|&op| (wish(op, x), op)).collect();
     wishes.sort_by(|a, b| a.0.total_cmp(&b.0).then(x[a.1 as usize].total_cmp(&x[b.1 as usize])));
@@ -136,8 +138,9 @@ fn arrange(row: &mut [u32], x: &mut [f64], wish: impl Fn(u32, &[f64]) -> f64) {
     place(row, x, |_, position| wishes[position].0);
 }
 
-/// Least squares under a least distance of one: after taking `position` off each wish, the best places are the
-/// nearest non-decreasing sequence, which pooling neighbours that are out of order finds in linear time.
+/// Least squares under a least distance of one: after taking `position` off each wish, the best
+/// places are the nearest non-decreasing sequence, which pooling neighbours that are out of order
+/// finds in linear time.
 fn place(row: &[u32], x: &mut [f64], wish: impl Fn(u32, usize) -> f64) {
     let mut pools: Vec<(f64, usize)> = Vec::with_capacity(row.len());
     for (position, &op) in row.iter().enumerate() {

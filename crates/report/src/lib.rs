@@ -1,8 +1,8 @@
 //! A run as one self-contained HTML page: graph, swimlane, critical path, memory and the numbers.
 //!
-//! A [`Run`] says what ran where and when, and what waited for what. [`render`] turns one run, or two to compare,
-//! into a page that needs no network. The analyses behind the page (critical path, gaps, what-if, memory) can be
-//! used on their own, through [`Analysis`].
+//! A [`Run`] says what ran where and when, and what waited for what. [`render`] turns one run, or
+//! two to compare, into a page that needs no network. The analyses behind the page (critical path,
+//! gaps, what-if, memory) can be used on their own, through [`Analysis`].
 //!
 //! This crate must never know how a run was made: it takes times and edges as they are given.
 //!

@@ -1,7 +1,8 @@
 //! The critical path: what the run's time consisted of, from the first start to the last end.
 //!
-//! It is found backwards from the op that ended last. Before each op comes what ended last of all that it followed:
-//! an op that it waited for, or the one before it on its lane. Time between the two is a stall.
+//! It is found backwards from the op that ended last. Before each op comes what ended last of all
+//! that it followed: an op that it waited for, or the one before it on its lane. Time between the
+//! two is a stall.
 
 use crate::graph::Graph;
 use crate::walk::{Link, WalkPiece, Walker};
@@ -25,7 +26,8 @@ pub struct Step {
     pub kind: StepKind,
     /// Position of the op that ran, or that the stall came before.
     pub op: u32,
-    /// How the op depends on the step's predecessor in time; `None` for the first op, and for stalls.
+    /// How the op depends on the step's predecessor in time; `None` for the first op, and for
+    /// stalls.
     pub link: Option<Link>,
     /// Its beginning.
     pub start_ns: u64,
@@ -94,7 +96,8 @@ fn step(run: &Run, piece: WalkPiece) -> Step {
     }
 }
 
-/// A walk says of an earlier op how the later one depends on it; a reader of the list wants it at the later one.
+/// A walk says of an earlier op how the later one depends on it; a reader of the list wants it at
+/// the later one.
 fn shift_links(steps: &mut [Step]) {
     let mut link = None;
     for step in steps.iter_mut().filter(|step| step.kind != StepKind::Stall) {

@@ -1,8 +1,9 @@
 //! Which edges others already imply, exactly.
 //!
-//! An edge is redundant if its target is reached from its source through other ops as well. Ancestor sets of all ops
-//! would take memory that grows with the square of their number. So sources are taken a block at a time: one bit
-//! for each source of the block, carried along the topological order, only as far as the block's edges reach.
+//! An edge is redundant if its target is reached from its source through other ops as well.
+//! Ancestor sets of all ops would take memory that grows with the square of their number. So
+//! sources are taken a block at a time: one bit for each source of the block, carried along the
+//! topological order, only as far as the block's edges reach.
 
 use crate::Run;
 use crate::graph::Graph;
@@ -22,7 +23,8 @@ pub struct Redundant {
     pub complete: bool,
 }
 
-/// Finds the edges that others imply. Of several edges between the same two ops none makes another redundant.
+/// Finds the edges that others imply. Of several edges between the same two ops none makes another
+/// redundant.
 pub fn redundant(run: &Run, graph: &Graph) -> Redundant {
     let order = graph.order();
     let mut place = vec![0u32; order.len()];
@@ -44,7 +46,8 @@ pub fn redundant(run: &Run, graph: &Graph) -> Redundant {
             for &edge in fanin.iter().filter(|&&edge| before(edge) >= start) {
                 union(&mut set, &sets[before(edge)]);
             }
-            // The sets are of proper ancestors: a source in one of them is reached through another op.
+            // The sets are of proper ancestors: a source in one of them is reached through another
+            // op.
             for &edge in fanin.iter().filter(|&&edge| (start..end).contains(&before(edge))) {
                 let bit = before(edge) - start;
                 found.edges[edge as usize] = set[bit / 64] >> (bit % 64) & 1 == 1;

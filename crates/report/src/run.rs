@@ -7,8 +7,8 @@ const NS_MAX: u64 = 1 << 53;
 
 /// One run of a program, or a program that has not run yet: then no op has a [`Timing`].
 ///
-/// Ops are referred to by their position in [`Run::ops`], lanes by theirs in [`Run::lanes`]. Times may start
-/// anywhere: the report counts from the first start.
+/// Ops are referred to by their position in [`Run::ops`], lanes by theirs in [`Run::lanes`]. Times
+/// may start anywhere: the report counts from the first start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
     /// What the page calls this run.
@@ -94,7 +94,8 @@ pub struct RunEdge {
     pub succ: u32,
     /// The hazards.
     pub kinds: EdgeKinds,
-    /// The bytes concerned as people read them, such as `A[0:64, 0:64]`; empty where there are none to name.
+    /// The bytes concerned as people read them, such as `A[0:64, 0:64]`; empty where there are none
+    /// to name.
     pub region: String,
 }
 

@@ -122,7 +122,8 @@ fn lanes(graph: &Graph, gaps: &[Gap], makespan_ns: u64) -> Vec<LaneUse> {
     lanes
 }
 
-/// The largest part of the critical path, and the best remedy that was found for the run as a whole.
+/// The largest part of the critical path, and the best remedy that was found for the run as a
+/// whole.
 fn limit(
     run: &Run,
     path: &CriticalPath,

@@ -1,8 +1,8 @@
 //! Walking back in time: what an op's start had to wait for, step by step.
 //!
-//! Both the critical path and the causes of gaps are such walks. The pieces of a walk tile the time that it covers:
-//! each ends where the one after it begins, whatever the clocks say. An op that is recorded as ending after its
-//! successor began counts only up to that moment.
+//! Both the critical path and the causes of gaps are such walks. The pieces of a walk tile the time
+//! that it covers: each ends where the one after it begins, whatever the clocks say. An op that is
+//! recorded as ending after its successor began counts only up to that moment.
 
 use crate::graph::Graph;
 use crate::{Run, Timing};
@@ -61,7 +61,8 @@ impl<'a> Walker<'a> {
         until_ns: u64,
         mut emit: impl FnMut(WalkPiece),
     ) {
-        // Marks that are never cleared: a walk visits an op once, so that it ends even if clocks run in circles.
+        // Marks that are never cleared: a walk visits an op once, so that it ends even if clocks
+        // run in circles.
         self.walk += 1;
         let (mut cursor, mut on_lane) = (until_ns, with_op);
         self.visited[op as usize] = self.walk;

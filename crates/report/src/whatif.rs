@@ -1,8 +1,8 @@
 //! What would shorten the run: the same schedule, timed anew with something made faster.
 //!
-//! Each op starts after whatever it followed in the run, plus the delay that it had then. With nothing changed, that
-//! gives the measured times exactly; with kernels halved or copies free, an estimate for the same order on the same
-//! lanes.
+//! Each op starts after whatever it followed in the run, plus the delay that it had then. With
+//! nothing changed, that gives the measured times exactly; with kernels halved or copies free, an
+//! estimate for the same order on the same lanes.
 
 use std::collections::HashMap;
 
@@ -107,7 +107,8 @@ impl<'a> Replay<'a> {
                 Some(Change::NoStalls) => (start - was).min(0),
                 _ => start - was,
             };
-            // Where clocks disagree, delays are negative, and a chain of them must not end before the beginning.
+            // Where clocks disagree, delays are negative, and a chain of them must not end before
+            // the beginning.
             ends[op as usize] = (is + delay).max(0) + self.duration(op, end - start, change);
             makespan = makespan.max(ends[op as usize]);
         }

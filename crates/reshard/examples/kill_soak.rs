@@ -1,6 +1,8 @@
-//! Kills processes of refitting groups at random, as often as asked: `cargo run --example kill_soak -- 300`.
+//! Kills processes of refitting groups at random, as often as asked:
+//! `cargo run --example kill_soak -- 300`.
 //!
-//! Every survivor must end with the same error, hold old or whole values, and leave nothing in shared memory.
+//! Every survivor must end with the same error, hold old or whole values, and leave nothing in
+//! shared memory.
 
 use std::error::Error;
 use std::io::Read;
@@ -39,7 +41,8 @@ fn run_pe(name: &str, rank: usize) -> Result<()> {
             return Ok(());
         }
     };
-    // Of three groups one places directly, one does so with checksums, one goes through slots: all are killed.
+    // Of three groups one places directly, one does so with checksums, one goes through slots: all
+    // are killed.
     let way = name.bytes().map(usize::from).sum::<usize>() % 3;
     let checksums = way == 1;
     // So do lanes and the calling thread.

@@ -50,7 +50,8 @@ impl BoxTree {
         let node = self.nodes.len() as u32;
         self.nodes.push(Node { bounds, first: first as u32, last: last as u32, right: 0 });
         if last - first > LEAF {
-            // Halve along the dimension with the most different starts: a grid is cut along its lines.
+            // Halve along the dimension with the most different starts: a grid is cut along its
+            // lines.
             let dim = widest(boxes, &self.order[first..last]);
             self.order[first..last].sort_unstable_by_key(|&index| {
                 let start = &boxes[index as usize].start;
@@ -137,10 +138,11 @@ pub(crate) fn first_overlap(boxes: &[NdBox], tree: &BoxTree) -> Option<(usize, u
     None
 }
 
-/// Joins items whose boxes are neighbours in each of `N` coordinate systems at once, until none are.
+/// Joins items whose boxes are neighbours in each of `N` coordinate systems at once, until none
+/// are.
 ///
-/// An item's box has one `size` and a start in every system; two join along a dimension when all else is
-/// equal and the second starts where the first stops, in all systems.
+/// An item's box has one `size` and a start in every system; two join along a dimension when all
+/// else is equal and the second starts where the first stops, in all systems.
 pub(crate) fn merge_boxes<T, const N: usize>(
     items: &mut Vec<T>,
     size: impl Fn(&T) -> Dims,

@@ -56,7 +56,8 @@ impl Dims {
         self.iter().try_fold(1u64, |volume, &size| volume.checked_mul(size))
     }
 
-    /// Strides of a dense row-major array of this shape, in units of `element` (bytes, or 1 for elements).
+    /// Strides of a dense row-major array of this shape, in units of `element` (bytes, or 1 for
+    /// elements).
     pub fn row_major_strides(&self, element: u64) -> Self {
         let mut strides = self.zeros();
         let mut stride = element;
@@ -68,7 +69,8 @@ impl Dims {
     }
 }
 
-// Comparing and hashing what is there, not the room for more: most tensors have one or two dimensions.
+// Comparing and hashing what is there, not the room for more: most tensors have one or two
+// dimensions.
 impl PartialEq for Dims {
     fn eq(&self, other: &Self) -> bool {
         self[..] == other[..]

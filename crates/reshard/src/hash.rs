@@ -1,4 +1,5 @@
-//! A hash that is the same on every machine and in every version, for fingerprints; and a fast one for maps.
+//! A hash that is the same on every machine and in every version, for fingerprints; and a fast one
+//! for maps.
 
 use std::hash::{BuildHasherDefault, Hasher};
 

@@ -50,8 +50,9 @@ struct TotalsForm {
     fingerprint: String,
 }
 
-/// Writes `plan` as `schedule` carries it out: a transfer that is cut to fit slots is one op for each box of its parts, with
-/// the round, the batch of the pair, the segment of the batch and the place in the slot at which it is packed.
+/// Writes `plan` as `schedule` carries it out: a transfer that is cut to fit slots is one op for
+/// each box of its parts, with the round, the batch of the pair, the segment of the batch and the
+/// place in the slot at which it is packed.
 ///
 /// Everything is written as it is made, so that plans of any size can be printed.
 pub fn write_transfers(

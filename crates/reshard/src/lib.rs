@@ -1,13 +1,14 @@
 //! Resharding: from one parallel layout of named tensors to another.
 //!
-//! Four layers, each a plain value computed from the one before, the same on every PE:
-//! [`Layout`] (who holds what) -> [`TransferPlan`] (which boxes go where) -> [`Schedule`] (batches that fit a slot,
-//! in rounds where each PE sends to at most one and receives from at most one) -> execution. Planning
-//! knows nothing of threads, devices or transports, and needs no exchange between PEs.
+//! Four layers, each a plain value computed from the one before, the same on every PE: [`Layout`]
+//! (who holds what) -> [`TransferPlan`] (which boxes go where) -> [`Schedule`] (batches that fit a
+//! slot, in rounds where each PE sends to at most one and receives from at most one) -> execution.
+//! Planning knows nothing of threads, devices or transports, and needs no exchange between PEs.
 //!
-//! Execution is a [`CopyService`] on each PE's endpoint of a [`transport`]: it prepares a [`Refit`] from two layouts, makes a
-//! [`Destination`], and moves everything into it as often as asked, by way of the [`PipelineExecutor`]. What goes
-//! wrong anywhere ends on every PE with the same [`Failure`](transport::Failure).
+//! Execution is a [`CopyService`] on each PE's endpoint of a [`transport`]: it prepares a [`Refit`]
+//! from two layouts, makes a [`Destination`], and moves everything into it as often as asked, by
+//! way of the [`PipelineExecutor`]. What goes wrong anywhere ends on every PE with the same
+//! [`Failure`](transport::Failure).
 
 mod boxes;
 pub mod convert;

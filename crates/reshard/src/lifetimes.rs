@@ -1,6 +1,7 @@
 //! What must not compile: guards, bindings, claims and sessions that outlive what they stand for.
 //!
-//! Each example fails for the error that it names; a compiler that checks the code (`RUSTC_BOOTSTRAP=1`) checks that too.
+//! Each example fails for the error that it names; a compiler that checks the code
+//! (`RUSTC_BOOTSTRAP=1`) checks that too.
 
 /// A reading may not outlive its destination.
 /// ```compile_fail,E0515

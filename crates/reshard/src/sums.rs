@@ -1,7 +1,8 @@
-//! Where the checksums of a message travel: the first segment's in its header, the others behind its last byte.
+//! Where the checksums of a message travel: the first segment's in its header, the others behind
+//! its last byte.
 //!
-//! So the smallest slot still takes a segment, a message of one segment is as long as without checksums, and transports
-//! know nothing of it.
+//! So the smallest slot still takes a segment, a message of one segment is as long as without
+//! checksums, and transports know nothing of it.
 
 use crate::transport::Header;
 

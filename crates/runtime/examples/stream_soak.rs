@@ -1,7 +1,7 @@
 //! Millions of tiny tasks through one stream, to see that its memory stays what it is.
 //!
-//! `cargo run --release -p syncline-runtime --example stream_soak [TASKS]`: 10 million unless given. Fails where the
-//! resident memory grows after the first tenth.
+//! `cargo run --release -p syncline-runtime --example stream_soak [TASKS]`: 10 million unless
+//! given. Fails where the resident memory grows after the first tenth.
 
 use std::time::Instant;
 

@@ -1,7 +1,7 @@
 //! The executor: device contexts by name, and kernels and transfers between them.
 //!
-//! Everything submitted here is ordered behind conflicting work that was submitted before, on whatever device: two
-//! calls from safe code never race, and need no waits of their own.
+//! Everything submitted here is ordered behind conflicting work that was submitted before, on
+//! whatever device: two calls from safe code never race, and need no waits of their own.
 
 mod context;
 mod error;
@@ -27,7 +27,8 @@ use syncline_device::{
 pub struct ExecutorOptions {
     /// Transfers between devices go through host memory, also where a direct copy would do.
     pub force_staging: bool,
-    /// The size of the pieces of a staged transfer, of which three are under way at a time; small transfers go in halves.
+    /// The size of the pieces of a staged transfer, of which three are under way at a time; small
+    /// transfers go in halves.
     pub staging_chunk_bytes: u64,
     /// The most host memory that staged transfers may hold at the same time.
     pub staging_memory_bytes: u64,
@@ -55,9 +56,9 @@ impl ExecutorOptions {
 
 /// Runs kernels and transfers on any of its devices.
 ///
-/// Dropping it closes the lanes of devices that nobody else holds: work that has not begun fails with
-/// [`DeviceError::Closed`](syncline_device::DeviceError::Closed), and nothing hangs. Whoever wants the results calls
-/// [`UnifiedExecutor::synchronize_all`] first.
+/// Dropping it closes the lanes of devices that nobody else holds: work that has not begun fails
+/// with [`DeviceError::Closed`](syncline_device::DeviceError::Closed), and nothing hangs. Whoever
+/// wants the results calls [`UnifiedExecutor::synchronize_all`] first.
 ///
 /// ```
 /// use syncline_device::{Deadline, DeviceSpec, Kernel, KernelArg, Scalar, cpu::{CpuDevice, CpuOptions}};
@@ -172,8 +173,8 @@ impl UnifiedExecutor {
         })
     }
 
-    /// The device that all `views` live on; an error that names two where they live on several. What passes needs no
-    /// transfer, and one lane orders it.
+    /// The device that all `views` live on; an error that names two where they live on several.
+    /// What passes needs no transfer, and one lane orders it.
     pub fn single_device_check<'a>(
         &self,
         views: impl IntoIterator<Item = &'a BufferView>,
@@ -201,16 +202,18 @@ impl UnifiedExecutor {
         Ok(wait_all(&points, deadline)?)
     }
 
-    /// Makes lanes that failed usable again. What the failed work should have written stays marked as failed until
-    /// it is written anew.
+    /// Makes lanes that failed usable again. What the failed work should have written stays marked
+    /// as failed until it is written anew.
     pub fn recover(&self) {
         self.contexts.iter().for_each(DeviceContext::recover);
     }
 
-    /// Runs `kernel` on the default lane of `device`, and returns the point at which it will have completed.
+    /// Runs `kernel` on the default lane of `device`, and returns the point at which it will have
+    /// completed.
     ///
     /// # Errors
-    /// Before anything runs: see [`Lane`](syncline_device::Lane). A kernel that fails later fails the point.
+    /// Before anything runs: see [`Lane`](syncline_device::Lane). A kernel that fails later fails
+    /// the point.
     pub fn execute_kernel(
         &self,
         device: DeviceSpec,
@@ -226,12 +229,12 @@ impl UnifiedExecutor {
         Ok(self.context(device)?.default_lane().submit(batch)?)
     }
 
-    /// Copies the elements of `source` to `target`, which has the same shape, and returns the point at which they are
-    /// there.
+    /// Copies the elements of `source` to `target`, which has the same shape, and returns the point
+    /// at which they are there.
     ///
-    /// On one device its copy lane does it. Between devices it is one copy where that worked when it was tried
-    /// ([`Topology`]); otherwise pieces go through host memory, and while one is on its way in the next is on its way
-    /// out.
+    /// On one device its copy lane does it. Between devices it is one copy where that worked when
+    /// it was tried ([`Topology`]); otherwise pieces go through host memory, and while one is on
+    /// its way in the next is on its way out.
     ///
     /// # Errors
     /// Before anything moves: shapes that differ, or [`ExecutorError::NoRoute`].

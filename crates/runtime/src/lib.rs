@@ -1,7 +1,8 @@
 //! The runtime: puts kernels, transfers and whole plans on the lanes of devices.
 //!
-//! [`UnifiedExecutor`] holds a context for each device and knows how data and order get from one to another.
-//! [`replay`] runs execution plans. [`stream`] runs tasks while others are still being submitted.
+//! [`UnifiedExecutor`] holds a context for each device and knows how data and order get from one to
+//! another. [`replay`] runs execution plans. [`stream`] runs tasks while others are still being
+//! submitted.
 
 pub mod executor;
 pub mod replay;

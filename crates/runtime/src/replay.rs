@@ -1,12 +1,13 @@
-//! Replay: a plan with its bodies, run again and again: on CPU devices at the cost of calling them in order, on others
-//! at that of submitting what was recorded.
+//! Replay: a plan with its bodies, run again and again: on CPU devices at the cost of calling them
+//! in order, on others at that of submitting what was recorded.
 //!
-//! A [`LoadedPlan`] has a thread for every lane but one; that one runs on the thread that calls. Between two waits a
-//! lane is a bare loop over boxed bodies. What a lane has done is made known only where another waits for it: by one
-//! store, and by a wake-up if somebody sleeps. `README.md` beside this file argues why no wake-up is lost.
+//! A [`LoadedPlan`] has a thread for every lane but one; that one runs on the thread that calls.
+//! Between two waits a lane is a bare loop over boxed bodies. What a lane has done is made known
+//! only where another waits for it: by one store, and by a wake-up if somebody sleeps. `README.md`
+//! beside this file argues why no wake-up is lost.
 //!
-//! Once bound, a run on CPU devices allocates nothing, locks nothing and hashes nothing. Lanes of other devices are in
-//! `device_lane`, where the two kinds meet is `bridge`.
+//! Once bound, a run on CPU devices allocates nothing, locks nothing and hashes nothing. Lanes of
+//! other devices are in `device_lane`, where the two kinds meet is `bridge`.
 
 mod apart;
 mod balance;

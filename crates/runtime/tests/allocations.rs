@@ -1,4 +1,5 @@
-//! A bound plan runs without allocating. A program of its own, since the counter is the whole process's.
+//! A bound plan runs without allocating. A program of its own, since the counter is the whole
+//! process's.
 
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use syncline_testing::CountingAllocator;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator::new();
 
-/// A butterfly: both words are read by both tasks of the next step, so that two lanes wait for each other all along.
+/// A butterfly: both words are read by both tasks of the next step, so that two lanes wait for each
+/// other all along.
 fn butterfly(steps: u64) -> TaskGraph {
     let mut graph = TaskGraph::new();
     let [even, odd] =
@@ -39,7 +41,8 @@ struct Way {
     overlaps: bool,
 }
 
-/// Runs the butterfly; returns the allocations of all threads that run its bodies, and the bytes gained by the process.
+/// Runs the butterfly; returns the allocations of all threads that run its bodies, and the bytes
+/// gained by the process.
 fn gained(device: &Arc<dyn Device>, way: Way) -> (u64, i64) {
     let Way { lanes, runs, steal, overlaps } = way;
     let plan =

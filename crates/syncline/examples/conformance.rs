@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p syncline --example conformance -- [--thorough] [--staged] [--parts N] [--only TEXT] [DEVICE ...]`
 //!
-//! Without a device, runs on all that are found. `--staged` treats memory as if the host did not reach it, `--parts`
-//! divides OpenCL devices, `--only` takes the cases whose name contains a text.
+//! Without a device, runs on all that are found. `--staged` treats memory as if the host did not
+//! reach it, `--parts` divides OpenCL devices, `--only` takes the cases whose name contains a text.
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -4,7 +4,8 @@ use syncline_device::DeviceRegistry;
 
 /// A registry of every backend that was built in, with one CPU device.
 ///
-/// Nothing is loaded before it is asked. A backend whose driver is missing says so, and the others work all the same:
+/// Nothing is loaded before it is asked. A backend whose driver is missing says so, and the others
+/// work all the same:
 ///
 /// ```
 /// for found in syncline::registry().probe() {

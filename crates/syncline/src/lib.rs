@@ -11,8 +11,8 @@
 //! | [`runtime`] | the executor, replay of plans, the stream runtime |
 //! | [`reshard`] | layouts, transfer plans, and the copy service |
 //!
-//! [`registry`] finds the devices of all backends: `vulkan`, `opencl` and `cuda` are features, on unless they are turned
-//! off, and each loads its driver at run time.
+//! [`registry`] finds the devices of all backends: `vulkan`, `opencl` and `cuda` are features, on
+//! unless they are turned off, and each loads its driver at run time.
 //!
 #![doc = include_str!("../../../docs/GUIDE.md")]
 

@@ -1,6 +1,6 @@
-//! Replays on lanes of Vulkan and OpenCL devices allocate nothing. A program of its own, since the counter is the whole
-//! process's: every thread of ours counts, the caller's and those of the backends. What drivers allocate by themselves
-//! is not seen.
+//! Replays on lanes of Vulkan and OpenCL devices allocate nothing. A program of its own, since the
+//! counter is the whole process's: every thread of ours counts, the caller's and those of the
+//! backends. What drivers allocate by themselves is not seen.
 
 #![cfg(all(feature = "vulkan", feature = "opencl"))]
 
@@ -25,8 +25,8 @@ const WORDS: u64 = 1 << 14;
 /// Runs in which lists may still grow to what they need.
 const WARM_UPS: u64 = 20;
 
-/// Two columns of tasks, each of which reads what both wrote in the step before: lanes wait for each other all along.
-/// Columns are on the devices of these names, in turns.
+/// Two columns of tasks, each of which reads what both wrote in the step before: lanes wait for
+/// each other all along. Columns are on the devices of these names, in turns.
 fn butterfly(names: &[String]) -> TaskGraph {
     let mut graph = TaskGraph::new();
     let whole = View::contiguous(Dtype::I32, &[WORDS]).unwrap();
@@ -48,7 +48,8 @@ fn butterfly(names: &[String]) -> TaskGraph {
     graph
 }
 
-/// Runs the butterfly `runs` times after a few others. Returns how many allocations there were meanwhile.
+/// Runs the butterfly `runs` times after a few others. Returns how many allocations there were
+/// meanwhile.
 fn allocations(devices: &[Arc<dyn Device>], runs: u64) -> u64 {
     let machine = machine_of(devices, &[]).unwrap();
     let names: Vec<String> = devices.iter().map(|device| device.spec().to_string()).collect();

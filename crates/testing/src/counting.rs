@@ -17,8 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// assert!(ALLOCATOR.allocations() > before);
 /// ```
 ///
-/// The system and the test runner have threads that allocate when they like. Where that would disturb, the threads
-/// that matter say so with [`CountingAllocator::watch_this_thread`], and theirs are counted apart.
+/// The system and the test runner have threads that allocate when they like. Where that would
+/// disturb, the threads that matter say so with [`CountingAllocator::watch_this_thread`], and
+/// theirs are counted apart.
 #[derive(Debug, Default)]
 pub struct CountingAllocator {
     allocations: AtomicU64,
@@ -62,7 +63,8 @@ impl CountingAllocator {
         self.bytes_live.load(Ordering::Relaxed)
     }
 
-    /// Calls `run`; returns by how many bytes the live ones grew at most meanwhile, over all threads.
+    /// Calls `run`; returns by how many bytes the live ones grew at most meanwhile, over all
+    /// threads.
     pub fn bytes_peak_of<T>(&self, run: impl FnOnce() -> T) -> (T, u64) {
         let before = self.bytes_live();
         self.bytes_peak.store(before, Ordering::Relaxed);
@@ -77,11 +79,13 @@ impl CountingAllocator {
 }
 
 thread_local! {
-    // Constant and without a destructor, so that looking at it neither allocates nor comes too late.
+    // Constant and without a destructor, so that looking at it neither allocates nor comes too
+    // late.
     static IS_WATCHED: Cell<bool> = const { Cell::new(false) };
 }
 
-// SAFETY: every call goes to the system's allocator as it came; only counters are touched beside it.
+// SAFETY: every call goes to the system's allocator as it came; only counters are touched beside
+// it.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.count();

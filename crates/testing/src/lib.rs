@@ -1,5 +1,5 @@
-//! What the tests of all crates share: random numbers, seeds that can be replayed, an allocator that counts, and the one
-//! rule for what a machine lacks ([`need`]).
+//! What the tests of all crates share: random numbers, seeds that can be replayed, an allocator
+//! that counts, and the one rule for what a machine lacks ([`need`]).
 //!
 //! Never a dependency of anything but tests: `tests/shipped.rs` decides that.
 

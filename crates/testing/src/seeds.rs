@@ -6,8 +6,8 @@ use crate::Rng;
 
 /// Calls `check` with generators of the seeds `0..count`.
 ///
-/// When it panics, the seed and the way to run it alone are printed. `SYNCLINE_SEED=n` runs one seed,
-/// `SYNCLINE_SEEDS=n` that many.
+/// When it panics, the seed and the way to run it alone are printed. `SYNCLINE_SEED=n` runs one
+/// seed, `SYNCLINE_SEEDS=n` that many.
 pub fn for_seeds(test: &str, count: u64, mut check: impl FnMut(&mut Rng)) {
     let variable =
         |name| std::env::var(name).ok().and_then(|text: String| text.parse::<u64>().ok());

@@ -1,4 +1,5 @@
-//! Candidates: what a physical device can do, and whether that is enough. Plain data, decided before anything is opened.
+//! Candidates: what a physical device can do, and whether that is enough. Plain data, decided
+//! before anything is opened.
 
 use std::ffi::CStr;
 
@@ -12,7 +13,8 @@ use crate::instance::{Instance, shown};
 pub(crate) struct Candidate {
     pub(crate) physical: vk::PhysicalDevice,
     pub(crate) name: String,
-    /// The family and number of each queue to be taken: for compute, and for copies if there is a second one.
+    /// The family and number of each queue to be taken: for compute, and for copies if there is a
+    /// second one.
     pub(crate) queues: Vec<(u32, u32)>,
     /// Where buffers live.
     pub(crate) memory_type: u32,
@@ -156,8 +158,8 @@ fn has_extension(instance: &Instance, physical: vk::PhysicalDevice, name: &CStr)
 
 /// The queues to take, and how many bits the clock of the first has.
 ///
-/// Every lane runs every command, so that only families that compute are of use: one with copies alone could not run
-/// the kernels that fills and strided copies are made of.
+/// Every lane runs every command, so that only families that compute are of use: one with copies
+/// alone could not run the kernels that fills and strided copies are made of.
 fn queues(
     instance: &Instance,
     physical: vk::PhysicalDevice,

@@ -29,9 +29,9 @@ pub fn suite() -> Suite {
     kernels.into_iter().fold(Suite::new(), Suite::kernel)
 }
 
-/// A kernel over the elements of `f32` arguments: `body` is a statement that may use `i`, the number of the element,
-/// `at(n, i)`, its place in argument `n`, which is called `arg_n`, and `scalar(n)`. It writes the argument with which it
-/// begins.
+/// A kernel over the elements of `f32` arguments: `body` is a statement that may use `i`, the
+/// number of the element, `at(n, i)`, its place in argument `n`, which is called `arg_n`, and
+/// `scalar(n)`. It writes the argument with which it begins.
 pub fn elementwise(name: &str, args: usize, body: &str) -> Kernel {
     let bindings: String = (0..args)
         .map(|at| {

@@ -26,8 +26,8 @@ pub struct VulkanOptions {
     pub copy_lanes: usize,
     /// The most memory that buffers may take; `None`: the size of the device's heap.
     pub memory_bytes: Option<u64>,
-    /// Treats memory as if the host did not reach it, so that everything goes through staging. For tests of that way
-    /// on devices with one memory.
+    /// Treats memory as if the host did not reach it, so that everything goes through staging. For
+    /// tests of that way on devices with one memory.
     pub staged: bool,
 }
 
@@ -162,12 +162,13 @@ impl Drop for VulkanDevice {
         let lanes: Vec<_> = opened.iter().filter_map(Weak::upgrade).collect();
         // All are told before any is waited for: one may wait for another.
         lanes.iter().for_each(|lane| lane.close());
-        // A thread of ours that drops the last handle would wait for itself: then the rest ends by itself, and what
-        // is in use of the driver lives until it has.
+        // A thread of ours that drops the last handle would wait for itself: then the rest ends by
+        // itself, and what is in use of the driver lives until it has.
         let waits = !is_own_thread() && !self.bridge.is_current();
         if waits {
             for lane in &lanes {
-                // What was handed over ends by itself, what was not has failed: either way the wait ends.
+                // What was handed over ends by itself, what was not has failed: either way the wait
+                // ends.
                 let _ = lane.last().wait(Deadline::NEVER);
             }
         }
@@ -192,7 +193,8 @@ mod tests {
     use crate::encode::{Encoded, Op};
     use crate::record::{CommandPool, Times};
 
-    /// Returns the first device, with the validation layers if wanted, or `None` where the test is to be skipped.
+    /// Returns the first device, with the validation layers if wanted, or `None` where the test is
+    /// to be skipped.
     fn device(validated: bool) -> Option<(Arc<Instance>, VulkanDevice)> {
         let found = Instance::load(validated).and_then(|instance| {
             // SAFETY: the instance is alive.
@@ -217,7 +219,8 @@ mod tests {
         let info = ash::vk::SemaphoreSignalInfo::default()
             .semaphore(device.kit.gpu.queues[0].semaphore())
             .value(0);
-        // SAFETY: setting the value that a semaphore has is forbidden and changes nothing: the layers say so.
+        // SAFETY: setting the value that a semaphore has is forbidden and changes nothing: the
+        // layers say so.
         let _ = unsafe { raw.signal_semaphore(&info) };
         assert!(!messages.all().is_empty(), "nothing was said about a forbidden call");
     }
@@ -250,7 +253,8 @@ mod tests {
         assert!(said.iter().any(is_hazard), "{said:?}");
     }
 
-    /// A driver that loses its device cannot be had at will: the note of it is what everything else goes by.
+    /// A driver that loses its device cannot be had at will: the note of it is what everything else
+    /// goes by.
     #[test]
     fn a_lost_device_fails_every_lane_with_the_cause() {
         let Some((_instance, device)) = device(false) else { return };

@@ -1,4 +1,5 @@
-//! From commands to operations of the driver: bindings, parameters, regions of copies, and the barriers between them.
+//! From commands to operations of the driver: bindings, parameters, regions of copies, and the
+//! barriers between them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,8 +42,8 @@ pub(crate) enum Op {
     },
 }
 
-/// What a launch is bound to: the arguments, then the parameters. Launches that are bound to the same share it, so that
-/// neither the driver nor the device is told again.
+/// What a launch is bound to: the arguments, then the parameters. Launches that are bound to the
+/// same share it, so that neither the driver nor the device is told again.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct BindingSet {
     pub(crate) layout: vk::DescriptorSetLayout,
@@ -75,8 +76,8 @@ pub(crate) struct Encoder<'a> {
     ops: Vec<Op>,
     scratch: Vec<VulkanMemory>,
     staging: Vec<Arc<Upload>>,
-    /// What the host writes once: parameters and patterns. Operations name places in it, which become places in a
-    /// buffer when all are known.
+    /// What the host writes once: parameters and patterns. Operations name places in it, which
+    /// become places in a buffer when all are known.
     bytes: Vec<u8>,
     /// Where in `bytes` a block of parameters lies.
     blocks: HashMap<Box<[u8]>, u64>,
@@ -263,7 +264,8 @@ impl<'a> Encoder<'a> {
         self.ops.push(Op::Copy { source, target, regions });
     }
 
-    /// Adds a copy between `chunk` and memory of the device, for one that goes on or began on the host.
+    /// Adds a copy between `chunk` and memory of the device, for one that goes on or began on the
+    /// host.
     pub(crate) fn staged(
         &mut self,
         number: u32,
@@ -273,7 +275,8 @@ impl<'a> Encoder<'a> {
         to_device: bool,
     ) -> Result<(), DeviceError> {
         let (chunk_place, place) = (chunk.piece().place(), self.kit.place(view)?);
-        // Its chunk is shared by all parts of the copy, and commands before it may touch the same bytes.
+        // Its chunk is shared by all parts of the copy, and commands before it may touch the same
+        // bytes.
         self.barrier();
         self.staging.push(chunk.clone());
         self.stamped(number, |encoder| {
@@ -302,7 +305,8 @@ impl<'a> Encoder<'a> {
         Ok(())
     }
 
-    /// Sets one run of bytes: whole words by the driver's own command where the pattern repeats in words.
+    /// Sets one run of bytes: whole words by the driver's own command where the pattern repeats in
+    /// words.
     fn fill_run(
         &mut self,
         (target, start): (vk::Buffer, u64),
@@ -324,7 +328,8 @@ impl<'a> Encoder<'a> {
         self.fill_by_copies(target, to, end, first, pattern);
     }
 
-    /// Sets the bytes from `from` to `to`, of a run that begins at `first`, by copies of the pattern.
+    /// Sets the bytes from `from` to `to`, of a run that begins at `first`, by copies of the
+    /// pattern.
     fn fill_by_copies(
         &mut self,
         target: vk::Buffer,
@@ -450,7 +455,8 @@ impl<'a> Encoder<'a> {
         Ok(())
     }
 
-    /// What stands for an argument without elements: bytes that mean nothing, whatever a kernel does to them.
+    /// What stands for an argument without elements: bytes that mean nothing, whatever a kernel
+    /// does to them.
     fn nothing(&mut self, bytes_min: u64) -> Binding {
         let bytes = bytes_min.max(4);
         let offset = self.push_bytes(&vec![0; bytes as usize]);

@@ -122,8 +122,9 @@ fn refused(spec: DeviceSpec, call: &str, error: vk::Result) -> DeviceError {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        // SAFETY: everything made of the device holds it, so that nothing is left but the queues' semaphores; nobody
-        // submits any longer, and waiting for an idle device is allowed from the only thread that has it.
+        // SAFETY: everything made of the device holds it, so that nothing is left but the queues'
+        // semaphores; nobody submits any longer, and waiting for an idle device is allowed from the
+        // only thread that has it.
         unsafe {
             let _ = self.raw.device_wait_idle();
             for queue in &self.queues {
@@ -140,7 +141,8 @@ impl fmt::Debug for Gpu {
     }
 }
 
-/// Locks, whether or not a thread panicked while it held the lock: what is guarded in this crate is always consistent.
+/// Locks, whether or not a thread panicked while it held the lock: what is guarded in this crate is
+/// always consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

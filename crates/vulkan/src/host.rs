@@ -1,7 +1,7 @@
 //! What a lane does on the host: copies from and to its memory, and functions of the user's.
 //!
-//! Each lane that needs it has one thread for it, started at the first such step, so that a function that takes long
-//! holds up its own lane alone.
+//! Each lane that needs it has one thread for it, started at the first such step, so that a
+//! function that takes long holds up its own lane alone.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -126,7 +126,8 @@ impl HostThread {
         self.inbox.close();
         let Some(thread) = lock(&self.running).take() else { return };
         if waits {
-            // It catches panics of the user's functions; one of its own was reported by the panic hook.
+            // It catches panics of the user's functions; one of its own was reported by the panic
+            // hook.
             let _ = thread.join();
         }
     }
@@ -144,8 +145,8 @@ fn run(mut batch: Box<Batch>) {
         Some(Step::Host(base, jobs)) => {
             for job in jobs.iter() {
                 let began = Instant::now();
-                // SAFETY: the batch's leases keep the memory, and whoever submitted it has ordered it with all
-                // conflicting work.
+                // SAFETY: the batch's leases keep the memory, and whoever submitted it has ordered
+                // it with all conflicting work.
                 unsafe { job.run() };
                 batch.note_time(base + job.number, began);
             }

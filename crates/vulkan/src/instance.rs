@@ -44,8 +44,8 @@ struct Messenger {
 }
 
 impl Instance {
-    /// Loads the system's Vulkan, with the validation layers in between if `validated`, which then check
-    /// synchronisation too.
+    /// Loads the system's Vulkan, with the validation layers in between if `validated`, which then
+    /// check synchronisation too.
     ///
     /// # Errors
     /// Says what is missing.
@@ -104,7 +104,8 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // SAFETY: whatever was made of the instance holds it, so that nothing is left; the messenger is ours.
+        // SAFETY: whatever was made of the instance holds it, so that nothing is left; the
+        // messenger is ours.
         unsafe {
             if let Some(messenger) = &self.messenger {
                 messenger.functions.destroy_debug_utils_messenger(messenger.raw, None);
@@ -131,7 +132,8 @@ impl Messenger {
             .message_type(vk::DebugUtilsMessageTypeFlagsEXT::VALIDATION)
             .pfn_user_callback(Some(note))
             .user_data(Arc::as_ptr(&messages).cast_mut().cast());
-        // SAFETY: the extension was enabled; `messages` lives as long as the messenger, which holds it.
+        // SAFETY: the extension was enabled; `messages` lives as long as the messenger, which holds
+        // it.
         let raw = unsafe { functions.create_debug_utils_messenger(&info, None) }
             .map_err(|error| format!("vkCreateDebugUtilsMessengerEXT: {error}"))?;
         Ok(Self { functions, raw, messages })
@@ -144,7 +146,8 @@ unsafe extern "system" fn note(
     data: *const vk::DebugUtilsMessengerCallbackDataEXT<'_>,
     user: *mut c_void,
 ) -> vk::Bool32 {
-    // SAFETY: the layer passes a valid record, and what the messenger was made with: `Messages` that it outlives.
+    // SAFETY: the layer passes a valid record, and what the messenger was made with: `Messages`
+    // that it outlives.
     let (messages, data) = unsafe { (&*user.cast::<Messages>(), &*data) };
     let text = match data.p_message.is_null() {
         true => Cow::Borrowed("(no text)"),

@@ -1,7 +1,7 @@
 //! Lanes: in-order streams of batches, of which several may share a queue.
 //!
-//! A batch is handed to the queue as soon as nothing that it waits for needs the host: `README.md` says why that never
-//! blocks a queue, and what happens to those that must wait.
+//! A batch is handed to the queue as soon as nothing that it waits for needs the host: `README.md`
+//! says why that never blocks a queue, and what happens to those that must wait.
 
 mod batch;
 
@@ -78,8 +78,8 @@ enum Readiness {
     Failed(DeviceError),
 }
 
-/// How the bridge and other lanes reach a lane. It does not keep the lane: the last handle of one must not be dropped by
-/// whoever signals.
+/// How the bridge and other lanes reach a lane. It does not keep the lane: the last handle of one
+/// must not be dropped by whoever signals.
 pub(crate) struct Call {
     lane: Weak<Core>,
     bell: Bell,
@@ -150,7 +150,8 @@ fn timeline(
     Ok((Arc::new(owner), semaphore))
 }
 
-// SAFETY: steps are submitted in order, each after its waits and the one before; `can_access` looks at the device.
+// SAFETY: steps are submitted in order, each after its waits and the one before; `can_access` looks
+// at the device.
 unsafe impl Lane for VulkanLane {
     fn info(&self) -> &LaneInfo {
         &self.0.info
@@ -213,8 +214,8 @@ impl Core {
         state.owner.timeline().point(state.value_last)
     }
 
-    /// Makes room for `batches` batches, and for two more: the reaper and the host thread may be about to give one
-    /// back when whoever waited for it submits the next.
+    /// Makes room for `batches` batches, and for two more: the reaper and the host thread may be
+    /// about to give one back when whoever waited for it submits the next.
     fn reserve(&self, batches: usize, waits: usize, buffers: usize) {
         let batches = batches + 2;
         self.info.spares.reserve(batches, waits, buffers);
@@ -284,7 +285,8 @@ impl Core {
         DeviceError::Closed { lane: self.info.name.clone() }
     }
 
-    /// Batches of one lane run in order: waits for earlier ones say nothing, one for a later one could never end.
+    /// Batches of one lane run in order: waits for earlier ones say nothing, one for a later one
+    /// could never end.
     fn drop_own_waits(&self, state: &State, waits: &mut Vec<Point>) -> Result<(), DeviceError> {
         let own = state.owner.timeline().id();
         let latest =
@@ -366,13 +368,15 @@ impl Core {
             }
             let semaphore = self.semaphore_of(wait).filter(|_| !by_host);
             match semaphore.filter(|of| of.is_submitted(wait.value(), &self.call)) {
-                // What is in the same queue comes before; for another one the device waits, also where the value was
-                // reached long ago: the wait makes that queue's writes visible in this one.
+                // What is in the same queue comes before; for another one the device waits, also
+                // where the value was reached long ago: the wait makes that queue's writes visible
+                // in this one.
                 Some(semaphore) if semaphore.queue == self.queue => {}
                 Some(semaphore) => device_waits.push((semaphore.raw, wait.value())),
                 None if status == PointStatus::Pending => {
                     blocked = true;
-                    // At the first look all that are pending are watched; later ones find no others.
+                    // At the first look all that are pending are watched; later ones find no
+                    // others.
                     if !batch.watched {
                         self.bridge.when(wait, self.call.clone());
                     }
@@ -412,14 +416,15 @@ impl Core {
         }
         let is_last = batch.steps.is_empty();
         let signal = is_last.then_some((batch.semaphore.raw, batch.value));
-        // A signal of a timeline of the host's can fail, and with it the batch: what comes behind must not run then. Nor
-        // may the next run of a recording write its times where those of this one have not been read.
+        // A signal of a timeline of the host's can fail, and with it the batch: what comes behind
+        // must not run then. Nor may the next run of a recording write its times where those of
+        // this one have not been read.
         let fenced = !is_last || !batch.signals.is_empty() || batch.timed;
         let (value, semaphore) = (batch.value, batch.semaphore.clone());
         batch.fenced |= fenced;
         let queue = &self.kit.gpu.queues[self.queue];
-        // SAFETY: the batch holds the commands, the semaphores and, by its leases, the buffers; it is the passenger. By
-        // `readiness`, all that it waits for is in a queue.
+        // SAFETY: the batch holds the commands, the semaphores and, by its leases, the buffers; it
+        // is the passenger. By `readiness`, all that it waits for is in a queue.
         let submitted =
             unsafe { queue.submit(&self.kit.gpu, &commands, waits, signal, Some(batch)) };
         state.commands = commands;
@@ -495,7 +500,8 @@ impl Core {
             if batch.fenced {
                 state.fenced = false;
             }
-            // A batch of a timeline that was given up before, by a device that is lost, fails nothing new.
+            // A batch of a timeline that was given up before, by a device that is lost, fails
+            // nothing new.
             let is_current = Arc::ptr_eq(&state.owner, &batch.owner);
             if is_current {
                 state.failed.get_or_insert_with(|| cause.clone());
@@ -504,8 +510,9 @@ impl Core {
                 VecDeque::new()
             }
         };
-        // The state first: who learns of the failure from the timeline may recover the lane at once. The timeline before
-        // the leases: who waits for a buffer must find the failure when it gets there.
+        // The state first: who learns of the failure from the timeline may recover the lane at
+        // once. The timeline before the leases: who waits for a buffer must find the failure when
+        // it gets there.
         batch.owner.fail(cause.clone());
         batch.leases.clear();
         batch.fail_signals(&cause);

@@ -1,9 +1,11 @@
-//! Vulkan devices, loaded at run time: a program that has this crate runs on machines without Vulkan too.
+//! Vulkan devices, loaded at run time: a program that has this crate runs on machines without
+//! Vulkan too.
 //!
-//! [`Probe`] lists the devices and opens them; everything else is the [`Device`](syncline_device::Device) that it
-//! returns. Lanes share the device's queues, their timelines are timeline semaphores, kernels are WGSL. `README.md` beside the source
-//! says which waits the device does and which the host. [`conformance`] is the suite that every device passes, with
-//! kernels in WGSL. This crate knows nothing of task graphs or plans.
+//! [`Probe`] lists the devices and opens them; everything else is the
+//! [`Device`](syncline_device::Device) that it returns. Lanes share the device's queues, their
+//! timelines are timeline semaphores, kernels are WGSL. `README.md` beside the source says which
+//! waits the device does and which the host. [`conformance`] is the suite that every device passes,
+//! with kernels in WGSL. This crate knows nothing of task graphs or plans.
 //!
 //! ```
 //! use syncline_deps::Dtype;

@@ -1,4 +1,5 @@
-//! Memory of a device: pieces of large blocks, and how the host reads and writes those it cannot reach.
+//! Memory of a device: pieces of large blocks, and how the host reads and writes those it cannot
+//! reach.
 
 mod block;
 mod staging;
@@ -27,7 +28,8 @@ struct Shared {
     gpu: Arc<Gpu>,
 }
 
-/// Small pieces that the host reaches: parameters of kernels, patterns of fills, and what is on its way.
+/// Small pieces that the host reaches: parameters of kernels, patterns of fills, and what is on its
+/// way.
 #[derive(Clone, Debug)]
 pub(crate) struct Uploads(Arc<(Pool<Piece>, Heap)>);
 
@@ -139,7 +141,8 @@ impl Drop for VulkanMemory {
     }
 }
 
-// SAFETY: a piece has one place and one size, and belongs to one owner until it goes back; device memory is mapped once.
+// SAFETY: a piece has one place and one size, and belongs to one owner until it goes back; device
+// memory is mapped once.
 unsafe impl Memory for VulkanMemory {
     fn bytes(&self) -> u64 {
         self.piece().bytes()
@@ -154,8 +157,8 @@ unsafe impl Memory for VulkanMemory {
             // SAFETY: the caller's promise.
             return unsafe { self.shared.staging.read(self.piece(), offset, target) };
         };
-        // SAFETY: the caller vouches for the range and that nobody writes it; work that did has completed, and made
-        // its writes visible to the host before it did.
+        // SAFETY: the caller vouches for the range and that nobody writes it; work that did has
+        // completed, and made its writes visible to the host before it did.
         unsafe {
             copy_bytes(start.as_ptr().add(offset as usize), target.as_mut_ptr(), target.len())
         };
@@ -167,8 +170,8 @@ unsafe impl Memory for VulkanMemory {
             // SAFETY: the caller's promise.
             return unsafe { self.shared.staging.write(self.piece(), offset, source) };
         };
-        // SAFETY: the caller vouches for the range and that nobody touches it; work submitted later sees the bytes,
-        // since submitting makes the host's writes visible.
+        // SAFETY: the caller vouches for the range and that nobody touches it; work submitted later
+        // sees the bytes, since submitting makes the host's writes visible.
         unsafe { copy_bytes(source.as_ptr(), start.as_ptr().add(offset as usize), source.len()) };
         Ok(())
     }

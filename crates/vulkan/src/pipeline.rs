@@ -10,8 +10,8 @@ use syncline_device::{Backend, DeviceError, Dispatch, Kernel, KernelSource};
 use crate::gpu::{Gpu, lock};
 use crate::wgsl::{self, BindingUse};
 
-/// Above this many sources the look-up by identity is emptied: programs that make sources without end must not keep
-/// all of them.
+/// Above this many sources the look-up by identity is emptied: programs that make sources without
+/// end must not keep all of them.
 const SOURCES_MAX: usize = 4_096;
 
 /// The pipelines of one device.
@@ -72,7 +72,8 @@ impl Pipelines {
         args: usize,
     ) -> Result<Arc<Pipeline>, DeviceError> {
         let key = (source.key(), args);
-        // Held while compiling: whoever wants the same pipeline waits for it instead of compiling it again.
+        // Held while compiling: whoever wants the same pipeline waits for it instead of compiling
+        // it again.
         let mut state = lock(&self.state);
         if let Some(pipeline) = state.by_source.get(&key) {
             return Ok(pipeline.clone());
@@ -136,8 +137,8 @@ impl Pipelines {
             .module(module)
             .name(wgsl::ENTRY);
         let info = vk::ComputePipelineCreateInfo::default().stage(stage).layout(layout.pipeline);
-        // SAFETY: the module has the entry point, its bindings are those of the layout; the lock around `compile`
-        // makes this the only use of the cache.
+        // SAFETY: the module has the entry point, its bindings are those of the layout; the lock
+        // around `compile` makes this the only use of the cache.
         let made = unsafe { gpu.raw.create_compute_pipelines(self.cache, &[info], None) };
         // SAFETY: a pipeline does not need the module that it was made of.
         unsafe { gpu.raw.destroy_shader_module(module, None) };

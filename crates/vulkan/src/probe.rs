@@ -48,7 +48,8 @@ impl Probe {
         Self { options, ..Self::default() }
     }
 
-    /// The same, with the validation layers between us and the driver: slow, and an error where they are not installed.
+    /// The same, with the validation layers between us and the driver: slow, and an error where
+    /// they are not installed.
     #[must_use]
     pub fn validated(mut self) -> Self {
         self.validated = true;

@@ -1,7 +1,8 @@
 //! Hardware queues: who may submit, and who learns that something has completed.
 //!
-//! Several lanes share a queue. Each submission gets a ticket, a value of the queue's own timeline semaphore, so that one
-//! thread learns of all completions by waiting for one semaphore: `README.md`, "The reaper".
+//! Several lanes share a queue. Each submission gets a ticket, a value of the queue's own timeline
+//! semaphore, so that one thread learns of all completions by waiting for one semaphore:
+//! `README.md`, "The reaper".
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -78,16 +79,16 @@ impl Queue {
         self.tickets
     }
 
-    /// Hands `commands` to the device, after `waits`, and sets `signal` when they have completed. Then the queue's reaper
-    /// hands `passenger` back to its lane.
+    /// Hands `commands` to the device, after `waits`, and sets `signal` when they have completed.
+    /// Then the queue's reaper hands `passenger` back to its lane.
     ///
     /// # Errors
     /// The driver's, with the passenger.
     ///
     /// # Safety
-    /// The command buffers are recorded for this queue's family and stay valid, with all that they use, until they have
-    /// completed; so do the semaphores. A passenger that holds them sees to that. Everything waited for has been
-    /// submitted before.
+    /// The command buffers are recorded for this queue's family and stay valid, with all that they
+    /// use, until they have completed; so do the semaphores. A passenger that holds them sees to
+    /// that. Everything waited for has been submitted before.
     pub(crate) unsafe fn submit(
         &self,
         gpu: &Gpu,
@@ -101,7 +102,8 @@ impl Queue {
             return Err(Refused { cause: cause.clone(), passenger });
         }
         let ticket = state.last + 1;
-        // The ticket last: drivers signal in this order, and who has seen the ticket may destroy the other semaphore.
+        // The ticket last: drivers signal in this order, and who has seen the ticket may destroy
+        // the other semaphore.
         let first = usize::from(signal.is_none());
         let (semaphore, value) = signal.unwrap_or_default();
         let (semaphores, values) = ([semaphore, self.tickets], [value, ticket]);

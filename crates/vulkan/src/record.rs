@@ -97,7 +97,8 @@ impl CommandPool {
             stamps,
             pool: self.clone(),
         };
-        // SAFETY: the buffer and the descriptors are not in use, and the lock makes this the only recording of the pool.
+        // SAFETY: the buffer and the descriptors are not in use, and the lock makes this the only
+        // recording of the pool.
         let result = unsafe {
             recorded
                 .bind(gpu, &encoded.sets)
@@ -158,7 +159,8 @@ impl Recorded {
                     .buffer_info(info)
             })
             .collect();
-        // SAFETY: the sets are new, their buffers held by `self` or by the leases of whoever submits.
+        // SAFETY: the sets are new, their buffers held by `self` or by the leases of whoever
+        // submits.
         unsafe { gpu.raw.update_descriptor_sets(&writes, &[]) };
         Ok(made)
     }
@@ -178,7 +180,8 @@ impl Recorded {
             Times::Often => vk::CommandBufferUsageFlags::SIMULTANEOUS_USE,
         };
         let begin = vk::CommandBufferBeginInfo::default().flags(flags);
-        // SAFETY: the caller's promise; what the commands name is held by `self`, or by the leases of whoever submits.
+        // SAFETY: the caller's promise; what the commands name is held by `self`, or by the leases
+        // of whoever submits.
         unsafe {
             device
                 .begin_command_buffer(raw, &begin)
@@ -202,7 +205,8 @@ impl Recorded {
                         order(gpu, raw, stages, stages);
                     }
                     Op::Stamp => {
-                        // At the end of the pipe on both sides: a command begins when all before it have ended.
+                        // At the end of the pipe on both sides: a command begins when all before it
+                        // have ended.
                         if let Some(stamps) = &self.stamps {
                             let stage = vk::PipelineStageFlags::BOTTOM_OF_PIPE;
                             device.cmd_write_timestamp(raw, stage, stamps.raw, stamped);

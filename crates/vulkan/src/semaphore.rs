@@ -17,7 +17,8 @@ pub(crate) struct Semaphore {
     callers: Mutex<Vec<Arc<Call>>>,
     /// Which of the device's queues signals it.
     pub(crate) queue: usize,
-    /// The largest value whose signal is in a queue, or was set: waiting for it on the device ends without the host.
+    /// The largest value whose signal is in a queue, or was set: waiting for it on the device ends
+    /// without the host.
     submitted: AtomicU64,
     pub(crate) gpu: Arc<Gpu>,
 }
@@ -45,11 +46,13 @@ impl Semaphore {
             callers.push(call.clone());
         }
         drop(callers);
-        // After the entry: a submission that did not find it had stored its value before, and the lock passed it on.
+        // After the entry: a submission that did not find it had stored its value before, and the
+        // lock passed it on.
         self.submitted() >= value
     }
 
-    /// Notes that the signal of `value` is on its way. Called under the lane's lock, with growing values.
+    /// Notes that the signal of `value` is on its way. Called under the lane's lock, with growing
+    /// values.
     pub(crate) fn note_submitted(&self, value: u64) {
         self.submitted.store(value, Ordering::Release);
         for call in lock(&self.callers).drain(..) {

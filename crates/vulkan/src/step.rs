@@ -1,7 +1,7 @@
 //! Steps: what a batch does on the device and on the host, in turn.
 //!
-//! Most batches are one step on the device. Copies from and to memory of the host are steps of their own, and so are host
-//! functions.
+//! Most batches are one step on the device. Copies from and to memory of the host are steps of
+//! their own, and so are host functions.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -110,7 +110,8 @@ impl HostJob {
     /// # Safety
     /// The memory is alive, and no conflicting work runs meanwhile.
     pub(crate) unsafe fn run(&self) {
-        // SAFETY: the caller's promise; views lie inside their buffers, and different buffers never overlap.
+        // SAFETY: the caller's promise; views lie inside their buffers, and different buffers never
+        // overlap.
         unsafe {
             match &self.what {
                 HostWork::Copy { plan, source, target } if source == target => {
@@ -123,7 +124,8 @@ impl HostJob {
     }
 }
 
-/// The steps of `commands` on the lane with this pool and identity. If `timed`, the device notes when they run.
+/// The steps of `commands` on the lane with this pool and identity. If `timed`, the device notes
+/// when they run.
 pub(crate) fn prepare(
     kit: &Kit,
     pool: &Arc<CommandPool>,
@@ -172,7 +174,8 @@ pub(crate) fn prepare(
     Ok(Steps::Own(steps))
 }
 
-/// Appends steps whose commands count from `base`; what the device does in succession is submitted together.
+/// Appends steps whose commands count from `base`; what the device does in succession is submitted
+/// together.
 fn take(steps: &mut VecDeque<Step>, base: u32, more: impl Iterator<Item = Repeatable>) {
     for step in more {
         let based = |recorded: &Arc<Vec<(u32, Arc<Recorded>)>>| {
@@ -262,7 +265,8 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Copies between the host and memory that it does not reach, chunk by chunk through memory that both reach.
+    /// Copies between the host and memory that it does not reach, chunk by chunk through memory
+    /// that both reach.
     fn copy_staged(&mut self, copy: &Copy) -> Result<(), DeviceError> {
         let to_device = self.kit.memory(copy.target.buffer())?.is_some();
         let chunk = Arc::new(

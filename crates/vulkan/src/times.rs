@@ -40,7 +40,8 @@ impl Stamps {
         2 * self.commands.len() as u32
     }
 
-    /// Appends when the commands ran, numbered from `base` on, in the batch of `value`. The submission has completed.
+    /// Appends when the commands ran, numbered from `base` on, in the batch of `value`. The
+    /// submission has completed.
     pub(crate) fn read(&self, value: u64, base: u32, times: &mut Vec<CommandTime>) {
         let mut ticks = vec![0u64; self.count() as usize];
         let flags = vk::QueryResultFlags::TYPE_64 | vk::QueryResultFlags::WAIT;
@@ -89,14 +90,15 @@ struct Clock {
 }
 
 impl Clock {
-    /// Both clocks at this moment. A driver that does not tell its clock has reached `last` a moment ago: then times are
-    /// late by as long as it took us to learn of it.
+    /// Both clocks at this moment. A driver that does not tell its clock has reached `last` a
+    /// moment ago: then times are late by as long as it took us to learn of it.
     fn look(gpu: &Gpu, last: u64) -> Self {
         let tick_ns = gpu.candidate.limits.tick_ns.into();
         let told = gpu.clock.as_ref().and_then(|clock| {
             let info =
                 vk::CalibratedTimestampInfoKHR::default().time_domain(vk::TimeDomainKHR::DEVICE);
-            // SAFETY: the extension was enabled, and the device's own clock is a domain of every such device.
+            // SAFETY: the extension was enabled, and the device's own clock is a domain of every
+            // such device.
             unsafe { clock.get_calibrated_timestamps(&[info]) }.ok()
         });
         let ticks = told.and_then(|(ticks, _)| ticks.first().copied()).unwrap_or(last);

@@ -31,8 +31,9 @@ pub(crate) struct BindingUse {
 
 /// Compiles `source`, which has `args` arguments.
 ///
-/// A source that is not trusted gets checks of all bounds. `robustBufferAccess` would not do: it knows nothing of
-/// workgroup and private arrays, and lets what is out of bounds reach other parts of the same allocation.
+/// A source that is not trusted gets checks of all bounds. `robustBufferAccess` would not do: it
+/// knows nothing of workgroup and private arrays, and lets what is out of bounds reach other parts
+/// of the same allocation.
 ///
 /// # Errors
 /// What is wrong and in which line, as the compiler puts it.
@@ -68,8 +69,8 @@ pub(crate) fn compile(
     let options = spv::Options {
         lang_version: (1, 5),
         flags: spv::WriterFlags::empty(),
-        // A loop that never ends lets compilers leave out what comes before it, checks too. One that a counter bounds is
-        // not vectorised: what is trusted does without.
+        // A loop that never ends lets compilers leave out what comes before it, checks too. One
+        // that a counter bounds is not vectorised: what is trusted does without.
         force_loop_bounding: source.is_checked(),
         bounds_check_policies: BoundsCheckPolicies {
             index: policy,

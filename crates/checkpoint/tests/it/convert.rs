@@ -34,7 +34,8 @@ fn small_slots() -> ConversionOptions {
 
 const PLAIN: &str = r#"{"n_head": 2, "n_embd": 8}"#;
 
-/// As the Hugging Face tools save a model that has no output matrix: without the first part of names, too.
+/// As the Hugging Face tools save a model that has no output matrix: without the first part of
+/// names, too.
 fn without_output(tensors: Vec<Tensor>) -> Vec<Tensor> {
     let bare = |(name, element, shape, bytes): Tensor| {
         Some((name.strip_prefix("model.")?.to_owned(), element, shape, bytes))
@@ -98,7 +99,8 @@ fn ranks_hold_their_heads_and_stages() {
     let tensors = llama(&mut Rng::new(2), 2, 0);
     write_model(&folder.join("in"), &tensors, HEADS);
     convert(&folder.join("in"), &folder.join("out"), "tp=4,pp=2", small_slots());
-    // Rank 5 = tp 1 of stage 1: layer 1, query head 1, key-value head 0, which it shares with rank 4.
+    // Rank 5 = tp 1 of stage 1: layer 1, query head 1, key-value head 0, which it shares with
+    // rank 4.
     let rank = read_file(&folder.join("out/rank-00005.safetensors"));
     let layer = |part: &str| format!("model.layers.1.{part}.weight");
     let (q, k) = (layer("self_attn.q_proj"), layer("self_attn.k_proj"));

@@ -81,7 +81,8 @@ pub fn read_file(path: &Path) -> BTreeMap<String, (String, Vec<u64>, Vec<u8>)> {
 pub const HEADS: &str =
     r#"{"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 16}"#;
 
-/// A model with 4 query heads and 2 key-value heads of 4, like Llama, with experts if there are any.
+/// A model with 4 query heads and 2 key-value heads of 4, like Llama, with experts if there are
+/// any.
 pub fn llama(rng: &mut Rng, layers: u64, experts: u64) -> Vec<Tensor> {
     let mut tensors = vec![tensor(rng, "model.embed_tokens.weight", "BF16", &[20, 16])];
     for layer in 0..layers {
@@ -111,7 +112,8 @@ pub fn llama(rng: &mut Rng, layers: u64, experts: u64) -> Vec<Tensor> {
     tensors
 }
 
-/// Like Qwen: biases on queries, keys and values, norms of heads; with experts, one shared by all beside them.
+/// Like Qwen: biases on queries, keys and values, norms of heads; with experts, one shared by all
+/// beside them.
 pub fn qwen(rng: &mut Rng, layers: u64, experts: u64) -> Vec<Tensor> {
     let mut tensors = vec![tensor(rng, "model.embed_tokens.weight", "BF16", &[20, 16])];
     for layer in 0..layers {

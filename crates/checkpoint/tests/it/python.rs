@@ -1,6 +1,7 @@
 //! The Python package `safetensors` reads what is written here, and the other way round.
 //!
-//! Needs a Python with `safetensors` and `numpy`: `SYNCLINE_PYTHON` names it, else `python3` is tried.
+//! Needs a Python with `safetensors` and `numpy`: `SYNCLINE_PYTHON` names it, else `python3` is
+//! tried.
 
 use std::path::Path;
 use std::process::Command;
@@ -89,7 +90,8 @@ for name in one:
     assert_eq!(verify(&source, &Checkpoint::open(&folder.join("out")).unwrap()).unwrap(), []);
 }
 
-/// The package finds the same types, shapes and bytes in `in`, of one file, and in what went to ranks and back.
+/// The package finds the same types, shapes and bytes in `in`, of one file, and in what went to
+/// ranks and back.
 pub fn reads_every_type(folder: &Path) {
     let Some(python) = python() else { return };
     let script = r#"

@@ -1,4 +1,5 @@
-//! `syncline bench`: the figures of this machine, without the peers that only the project's own task installs.
+//! `syncline bench`: the figures of this machine, without the peers that only the project's own
+//! task installs.
 
 use clap::Args;
 use syncline_bench::{

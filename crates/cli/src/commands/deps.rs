@@ -55,7 +55,8 @@ pub(crate) struct CheckArgs {
 pub(crate) struct ConvertArgs {
     /// A capture (.sltrace) or a trace in JSON; `-` for standard input.
     trace: PathBuf,
-    /// The file to write; its ending, .sltrace or .json, decides the form. `-` writes JSON to standard output.
+    /// The file to write; its ending, .sltrace or .json, decides the form. `-` writes JSON to
+    /// standard output.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 }

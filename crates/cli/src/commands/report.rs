@@ -12,8 +12,8 @@ use crate::output::to_file;
 /// What `report` is told.
 #[derive(Args)]
 pub(crate) struct ReportArgs {
-    /// A capture (.sltrace) or a trace in JSON, `-` for standard input; with a second one, what changed from the
-    /// first to the second.
+    /// A capture (.sltrace) or a trace in JSON, `-` for standard input; with a second one, what
+    /// changed from the first to the second.
     #[arg(required = true, num_args = 1..=2, value_name = "TRACE")]
     traces: Vec<PathBuf>,
     /// The page to write; `-` for standard output.

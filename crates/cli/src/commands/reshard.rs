@@ -28,14 +28,16 @@ pub(crate) enum ReshardCommand {
     /// Compare two checkpoints, every element of every tensor, and check the layout; exits 1 if
     /// they differ or it is not proven.
     Verify(VerifyArgs),
-    /// Move a made-up model from one layout to the other between processes or threads, check it, and say how fast that was.
+    /// Move a made-up model from one layout to the other between processes or threads, check it,
+    /// and say how fast that was.
     Refit(refit::RefitArgs),
 }
 
 /// What `reshard plan` is told.
 #[derive(Args)]
 pub(crate) struct PlanArgs {
-    /// How the tensors lie: a layout in mesh form (TOML or JSON) or explicit form (JSON), or a sharded checkpoint.
+    /// How the tensors lie: a layout in mesh form (TOML or JSON) or explicit form (JSON), or a
+    /// sharded checkpoint.
     #[arg(long, value_name = "LAYOUT")]
     from: PathBuf,
     /// How they shall lie; a mesh that names no tensors takes those of the other layout.
@@ -44,7 +46,8 @@ pub(crate) struct PlanArgs {
     /// The form of the output.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Size of the slots that batches have to fit, a multiple of 64; units such as 16MiB may be given.
+    /// Size of the slots that batches have to fit, a multiple of 64; units such as 16MiB may be
+    /// given.
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SLOT_BYTES, value_parser = size::parse)]
     slot_bytes: u64,
     /// List every transfer, however many there are.
@@ -61,15 +64,16 @@ pub(crate) struct PlanArgs {
 /// What `reshard run` is told.
 #[derive(Args)]
 pub(crate) struct RunArgs {
-    /// The checkpoint: a directory as the Hugging Face tools write it, or a sharded one with layout.json.
+    /// The checkpoint: a directory as the Hugging Face tools write it, or a sharded one with
+    /// layout.json.
     source: PathBuf,
     /// The directory to make.
     destination: PathBuf,
     /// What to make of it: axes such as tp=4,pp=2 (built-in rules), the file of a layout, or hf.
     #[arg(long, value_name = "LAYOUT")]
     to: String,
-    /// PEs that read and write: threads, or processes over shm; as many as there are processors if absent. Over mpi the launcher
-    /// decides: mpirun -n N syncline reshard run ...
+    /// PEs that read and write: threads, or processes over shm; as many as there are processors if
+    /// absent. Over mpi the launcher decides: mpirun -n N syncline reshard run ...
     #[arg(long, value_name = "N")]
     pes: Option<usize>,
     /// How PEs reach each other.

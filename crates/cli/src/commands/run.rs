@@ -27,7 +27,8 @@ use summary::Facts;
 pub(crate) struct RunArgs {
     /// A program: a trace with kernels, in JSON or a capture; `-` for standard input.
     trace: PathBuf,
-    /// The devices to use, such as `cpu:0,cpu:1` or `cpu,vulkan:0,opencl:0`; `syncline devices` lists them.
+    /// The devices to use, such as `cpu:0,cpu:1` or `cpu,vulkan:0,opencl:0`; `syncline devices`
+    /// lists them.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "cpu:0")]
     devices: Vec<DeviceSpec>,
     /// How to run it.
@@ -36,9 +37,10 @@ pub(crate) struct RunArgs {
     /// How often; the fastest run is shown.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// Compare with the serial run on the CPU; exits 1 if they differ. On CPU devices every bit counts, on others floats
-    /// may differ by what the tolerances of the kernels add up to. A plan that keeps intermediates to itself is run once
-    /// more with every buffer kept, so that all are compared.
+    /// Compare with the serial run on the CPU; exits 1 if they differ. On CPU devices every bit
+    /// counts, on others floats may differ by what the tolerances of the kernels add up to. A plan
+    /// that keeps intermediates to itself is run once more with every buffer kept, so that all are
+    /// compared.
     #[arg(long)]
     check: bool,
     /// Write a buffer as an array that numpy reads; may be given several times.
@@ -129,7 +131,8 @@ impl RunArgs {
             0 => to_standard_output(print),
             _ => print(&mut Escaped::new(std::io::stderr().lock())).map_err(Failure::from),
         };
-        // The process ends here: giving back a million tasks one by one would take a second, for nobody.
+        // The process ends here: giving back a million tasks one by one would take a second, for
+        // nobody.
         std::mem::forget((program, run, analysis));
         said
     }
@@ -161,8 +164,8 @@ impl RunArgs {
         RunOptions { devices, backends, ..RunOptions::default() }
     }
 
-    /// What differs from the serial run, if that was asked for. A plan that kept buffers to itself is run once more with
-    /// all of them kept, so that every one is compared.
+    /// What differs from the serial run, if that was asked for. A plan that kept buffers to itself
+    /// is run once more with all of them kept, so that every one is compared.
     fn check(
         &self,
         program: &Program,
@@ -275,8 +278,8 @@ fn dtype_of(program: &Program, index: usize) -> Dtype {
     largest_view(program, index).map_or(Dtype::U8, |view| view.dtype())
 }
 
-/// The shape of a view that covers the whole buffer in order, or of what all views of its rank are parts of by their
-/// strides; or else a plain row of elements.
+/// The shape of a view that covers the whole buffer in order, or of what all views of its rank are
+/// parts of by their strides; or else a plain row of elements.
 fn shape_of(program: &Program, index: usize, dtype: Dtype) -> Vec<u64> {
     let bytes = program.trace().buffers[index].bytes;
     let row = || vec![bytes / dtype.bytes()];
@@ -290,7 +293,8 @@ fn shape_of(program: &Program, index: usize, dtype: Dtype) -> Vec<u64> {
     is_part.then(|| shape_by_strides(bytes, &view)).flatten().unwrap_or_else(row)
 }
 
-/// The shape of a whole whose parts have the strides of `part`: rows of a tile are as far apart as those of its matrix.
+/// The shape of a whole whose parts have the strides of `part`: rows of a tile are as far apart as
+/// those of its matrix.
 fn shape_by_strides(bytes: u64, part: &View) -> Option<Vec<u64>> {
     let strides = part.strides().iter().map(|&stride| u64::try_from(stride).ok());
     let inner: Vec<u64> = strides.collect::<Option<_>>()?;

@@ -1,5 +1,5 @@
-//! Files that mean harm, or were never what they are taken for: one line and exit status 2, or an honest answer. No
-//! crash, no hang, no word to the terminal.
+//! Files that mean harm, or were never what they are taken for: one line and exit status 2, or an
+//! honest answer. No crash, no hang, no word to the terminal.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -15,7 +15,8 @@ const CHOLESKY: &str = "examples/programs/cholesky.json";
 const LAYOUT: &str = "examples/reshard/train-tp2pp2.toml";
 const MACHINE: &str = "[[device]]\nname = \"cpu:0\"\nlanes = 2\n";
 
-/// Takes the color, sets the title of the window, rings, goes to the left, and turns the text round.
+/// Takes the color, sets the title of the window, rings, goes to the left, and turns the text
+/// round.
 const HOSTILE: &str = "\u{1b}[31m\u{1b}]0;owned\u{7}\r\u{9b}2J\u{202e}<b>\nnew line";
 
 /// Every command that reads a file, with that file in the place of `FILE`.

@@ -1,6 +1,7 @@
 //! The program as users run it: the real binary, its output and its exit status.
 //!
-//! - `support`: running the binary, and comparing with the files in `expected/` (`SYNCLINE_BLESS=1` rewrites them)
+//! - `support`: running the binary, and comparing with the files in `expected/` (`SYNCLINE_BLESS=1`
+//!   rewrites them)
 //! - `deps_graph`: text, JSON and DOT of wired, full and reduced graphs
 //! - `deps_check`: clean traces, missing and superfluous edges
 //! - `deps_convert`: there and back, and captures that were cut off
@@ -14,7 +15,8 @@
 //! - `bench`: rows for tools
 //! - `outputs`: links, modes, devices, pipes and full disks under every command that writes
 //! - `documents`: the examples and lists of the pages in `docs/`
-//! - `hostile`: random bytes, sizes that no machine has, names that speak to the terminal, pipes and devices
+//! - `hostile`: random bytes, sizes that no machine has, names that speak to the terminal, pipes
+//!   and devices
 //! - `claims`: the tests that ARCHITECTURE.md names exist
 //! - `bad_input`: one clear line and exit status 2
 //!

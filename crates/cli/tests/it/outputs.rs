@@ -1,4 +1,5 @@
-//! Every command that writes a file replaces it whole, keeps its mode, follows links, and writes to what is no file.
+//! Every command that writes a file replaces it whole, keeps its mode, follows links, and writes to
+//! what is no file.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};

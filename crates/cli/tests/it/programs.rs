@@ -20,7 +20,8 @@ fn buffers(trace: &mut Trace, count: u64, elements: u64) -> Vec<BufferId> {
     (first..first + count).map(BufferId).collect()
 }
 
-/// The edges as the program shows them, from JSON and from a capture alike; checked by brute force first.
+/// The edges as the program shows them, from JSON and from a capture alike; checked by brute force
+/// first.
 fn edges(test: &str, trace: &Trace, form: &[&str]) -> Vec<Value> {
     let directory = directory(test);
     let path = write_trace(&directory, "trace", trace);

@@ -1,4 +1,5 @@
-//! `--transport mpi`: ranks that mpirun starts, where the program was built with MPI, and what to install where not.
+//! `--transport mpi`: ranks that mpirun starts, where the program was built with MPI, and what to
+//! install where not.
 
 use crate::support::run;
 

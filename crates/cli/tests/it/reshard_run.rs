@@ -374,7 +374,8 @@ fn memory_is_bounded_by_slots_not_by_the_checkpoint() {
     let folder = directory("reshard_memory");
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     write_model(&folder.join("in"), 48);
-    // Data of at most 40 MiB: the program's own, two threads' stacks and slots, but not the 96 MiB of tensors.
+    // Data of at most 40 MiB: the program's own, two threads' stacks and slots, but not the 96 MiB
+    // of tensors.
     let script = "ulimit -d 40960 && exec \"$0\" \"$@\"";
     let mut limited = Command::new("sh");
     limited.args(["-c", script, env!("CARGO_BIN_EXE_syncline"), "reshard", "run"]);

@@ -114,8 +114,8 @@ fn every_mode_and_every_file() {
     }
 }
 
-/// What a viewer takes for granted: slices of a track do not overlap, arrows have two ends that lie on slices and go
-/// forwards in time, counters do not fall below zero and end where they began.
+/// What a viewer takes for granted: slices of a track do not overlap, arrows have two ends that lie
+/// on slices and go forwards in time, counters do not fall below zero and end where they began.
 fn assert_viewable(events: &[Value]) {
     let ns = |value: &Value| (value.as_f64().unwrap() * 1000.0).round() as i64;
     let of = |phase: &'static str| events.iter().filter(move |event| event["ph"] == phase);
@@ -275,7 +275,8 @@ fn kernels_and_devices_are_listed() {
     assert!(backends.iter().all(|backend| text.contains(backend)), "{text}");
 }
 
-/// One plan over three backends: checked, with its lanes and copies in the table, the trace and the page.
+/// One plan over three backends: checked, with its lanes and copies in the table, the trace and the
+/// page.
 #[test]
 fn one_plan_runs_over_cpu_vulkan_and_opencl() {
     let listed = run(&["devices"]).success();

@@ -34,7 +34,8 @@ impl Run {
     }
 }
 
-/// The program, run from the root of the repository so that messages name files as people type them.
+/// The program, run from the root of the repository so that messages name files as people type
+/// them.
 pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_syncline"));
     command.args(args).current_dir(root()).stdin(Stdio::null());

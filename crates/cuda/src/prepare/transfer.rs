@@ -1,4 +1,5 @@
-//! Copies and fills: the driver's flat and rectangular ones, and pinned slots between the device and other memory.
+//! Copies and fills: the driver's flat and rectangular ones, and pinned slots between the device
+//! and other memory.
 
 use std::sync::Arc;
 
@@ -197,8 +198,9 @@ fn rows(plan: &CopyPlan, source: Place, target: Place, ops: &mut Vec<Op>) {
     );
 }
 
-/// A pattern as units that can be set, with their places in it: as large as the places of the elements allow, which
-/// begin at `start` and are `stride` bytes apart. Buffers begin at multiples of more than any unit.
+/// A pattern as units that can be set, with their places in it: as large as the places of the
+/// elements allow, which begin at `start` and are `stride` bytes apart. Buffers begin at multiples
+/// of more than any unit.
 fn units(pattern: &Pattern, start: u64, stride: u64) -> Vec<(u64, Unit)> {
     let bytes = pattern.bytes();
     let aligned = 1usize << (bytes.len() as u64 | start | stride).trailing_zeros().min(2);

@@ -11,8 +11,8 @@ fn library_directory() -> Option<PathBuf> {
     versions.map(|version| library(version.unwrap().path())).find(|place| place.is_dir())
 }
 
-/// Runs `test` of this program again in a process that finds the library, and passes on how it ended. In that process,
-/// and where the system has the library anyway, returns true.
+/// Runs `test` of this program again in a process that finds the library, and passes on how it
+/// ended. In that process, and where the system has the library anyway, returns true.
 fn with_library(test: &str) -> bool {
     if compile("", "compute_80").is_ok() {
         return true;

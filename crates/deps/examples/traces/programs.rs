@@ -3,7 +3,8 @@
 use syncline_deps::trace::{Trace, TraceBuffer, TraceTask};
 use syncline_deps::{Arg, BufferId, Dtype, View, ViewError};
 
-/// Cholesky factorisation of a matrix of `tiles` x `tiles` tiles of `tile` x `tile` elements, tile by tile in place.
+/// Cholesky factorisation of a matrix of `tiles` x `tiles` tiles of `tile` x `tile` elements, tile
+/// by tile in place.
 pub fn cholesky(tiles: u64, tile: u64) -> Result<Trace, ViewError> {
     let (matrix, side) = (BufferId(0), tiles * tile);
     let whole = View::contiguous(Dtype::F32, &[side, side])?;
@@ -32,8 +33,8 @@ pub fn cholesky(tiles: u64, tile: u64) -> Result<Trace, ViewError> {
     Ok(trace)
 }
 
-/// `steps` sweeps of a stencil over a grid of `blocks` x `blocks` blocks: each task reads its block and one element
-/// around it from one grid, and writes its block of the other.
+/// `steps` sweeps of a stencil over a grid of `blocks` x `blocks` blocks: each task reads its block
+/// and one element around it from one grid, and writes its block of the other.
 pub fn stencil(blocks: u64, block: u64, steps: u64) -> Result<Trace, ViewError> {
     let side = blocks * block;
     let whole = View::contiguous(Dtype::F32, &[side, side])?;

@@ -9,7 +9,8 @@ pub(super) const PAYLOAD_MAX: usize = (1 << 24) - 1;
 /// Says of an unknown kind that it may be skipped.
 pub(super) const SKIPPABLE: u8 = 0x80;
 
-/// Tells a damaged length from a file that ends early: the checksum cannot, as it would be looked for elsewhere.
+/// Tells a damaged length from a file that ends early: the checksum cannot, as it would be looked
+/// for elsewhere.
 pub(super) fn check_of(kind: u8, length: [u8; 3]) -> u8 {
     length.iter().fold(kind ^ 0xa5, |check, byte| check.rotate_left(3) ^ byte)
 }
@@ -75,8 +76,8 @@ impl<'a> Payload<'a> {
         self.u64().map(|bits| (bits >> 1) as i64 ^ -((bits & 1) as i64))
     }
 
-    /// A number of things that take at least `bytes_each` bytes each, so that no count makes anyone allocate more
-    /// than the file is long.
+    /// A number of things that take at least `bytes_each` bytes each, so that no count makes anyone
+    /// allocate more than the file is long.
     pub(super) fn count(&mut self, bytes_each: usize) -> Result<usize, Malformed> {
         let count = self.u64()?;
         let most = (self.0.len() / bytes_each) as u64;

@@ -2,7 +2,8 @@
 
 use super::frame::{HEAD_BYTES, PAYLOAD_MAX, check_of};
 
-/// The longest run: an argument with as many dimensions as there may be, all numbers at their longest.
+/// The longest run: an argument with as many dimensions as there may be, all numbers at their
+/// longest.
 pub(super) const RUN_BYTES: usize = 192;
 
 /// Bytes with room behind them: one look at the bounds for a run of numbers, not for each byte.

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-/// The most names that are remembered: a program that makes up a new name for every task costs no more memory.
+/// The most names that are remembered: a program that makes up a new name for every task costs no
+/// more memory.
 const NAMES_MAX: usize = 1 << 16;
 /// The longest name that is remembered.
 const NAME_BYTES_MAX: usize = 1 << 10;

@@ -1,7 +1,7 @@
 //! The reader: from any bytes to a trace, to a readable prefix of one, or to an error.
 //!
-//! It never panics and never takes more memory than a small multiple of its input: every count is checked against
-//! the bytes that are left before anything is allocated for it.
+//! It never panics and never takes more memory than a small multiple of its input: every count is
+//! checked against the bytes that are left before anything is allocated for it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -35,7 +35,8 @@ pub struct Captured {
 pub enum CaptureEnd {
     /// As its writer meant it to.
     Complete,
-    /// After a whole record, but without the record that marks the end: the program was killed, or still runs.
+    /// After a whole record, but without the record that marks the end: the program was killed, or
+    /// still runs.
     Unfinished,
     /// Inside record `record`, which begins at byte `offset`.
     Truncated {
@@ -94,8 +95,8 @@ impl<'a> CaptureReader<'a> {
 
     /// Reads a whole capture and checks it with [`Trace::validate`].
     ///
-    /// A capture that is cut off gives what stands before the cut. One whose bytes are damaged is an error, which
-    /// says where.
+    /// A capture that is cut off gives what stands before the cut. One whose bytes are damaged is
+    /// an error, which says where.
     pub fn read(bytes: &'a [u8]) -> Result<Captured, TraceError> {
         check_preamble(bytes)?;
         let mut reader = Self {

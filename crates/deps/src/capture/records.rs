@@ -14,8 +14,9 @@
 //! | stats | a JSON value |
 //! | end | the number of tasks |
 //!
-//! An argument is: access, rank and whether it is contiguous in one byte; dtype and whether its layout is the one before in
-//! a second; buffer; offset; then, unless they follow from these bits, shape and strides.
+//! An argument is: access, rank and whether it is contiguous in one byte; dtype and whether its
+//! layout is the one before in a second; buffer; offset; then, unless they follow from these bits,
+//! shape and strides.
 
 use super::frame::{Malformed, Payload, SKIPPABLE};
 use super::gathered::Gathered;
@@ -169,7 +170,8 @@ fn has_layout_of(view: &View, other: &View) -> bool {
         && strides.zip(other.strides()).all(|(stride, other)| stride == other)
 }
 
-/// Whether the strides are the ones that [`plain_strides`] gives back, also where a size of one would allow any.
+/// Whether the strides are the ones that [`plain_strides`] gives back, also where a size of one
+/// would allow any.
 #[inline]
 fn is_plain(view: &View) -> bool {
     let mut stride = view.dtype().bytes();

@@ -34,8 +34,8 @@ impl Default for CaptureOptions {
 pub struct TaskLabel<'a> {
     /// What people call the task. Few different names cost least: each is written once.
     pub name: Option<&'a str>,
-    /// Other members, such as `kernel` and `scalars`, as the text of a JSON object; a text that is none makes
-    /// readers refuse the record.
+    /// Other members, such as `kernel` and `scalars`, as the text of a JSON object; a text that is
+    /// none makes readers refuse the record.
     pub extra: Option<&'a str>,
 }
 
@@ -48,7 +48,8 @@ impl<'a> TaskLabel<'a> {
 
 /// Writes a capture to `W`, which needs no buffer of its own.
 ///
-/// Nothing is lost silently: an error of `W` is returned by the call that met it and by every later one.
+/// Nothing is lost silently: an error of `W` is returned by the call that met it and by every later
+/// one.
 #[derive(Debug)]
 pub struct CaptureWriter<W: Write> {
     out: Option<W>,
@@ -147,8 +148,8 @@ impl<W: Write> CaptureWriter<W> {
 
     /// Records a task, which was submitted in the innermost scope.
     ///
-    /// Ids must grow from call to call. Dependencies on tasks before the first one of this capture are left out: for
-    /// whoever reads it, those tasks are over.
+    /// Ids must grow from call to call. Dependencies on tasks before the first one of this capture
+    /// are left out: for whoever reads it, those tasks are over.
     #[inline]
     pub fn submit(
         &mut self,
@@ -210,7 +211,8 @@ impl<W: Write> CaptureWriter<W> {
         Ok(())
     }
 
-    /// Records when and where a captured task ran. Tasks before the capture's first are passed over.
+    /// Records when and where a captured task ran. Tasks before the capture's first are passed
+    /// over.
     pub fn timing(
         &mut self,
         task: TaskId,
@@ -241,7 +243,8 @@ impl<W: Write> CaptureWriter<W> {
         })
     }
 
-    /// Records that a captured task has been retired. Tasks before the capture's first are passed over.
+    /// Records that a captured task has been retired. Tasks before the capture's first are passed
+    /// over.
     pub fn retire(&mut self, task: TaskId) -> io::Result<()> {
         let id = task.to_bits();
         if !self.has_captured(id) {
@@ -268,7 +271,8 @@ impl<W: Write> CaptureWriter<W> {
 
     /// Writes the end of the capture and gives `W` back.
     ///
-    /// A capture without it can be read as well, but is known to be cut off. Dropping a writer only flushes it.
+    /// A capture without it can be read as well, but is known to be cut off. Dropping a writer only
+    /// flushes it.
     pub fn finish(mut self) -> io::Result<W> {
         let tasks = self.tasks;
         self.record(kind::END, |out| out.put_u64(tasks))?;

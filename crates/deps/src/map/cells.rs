@@ -1,7 +1,9 @@
-//! The cells of a level that are not empty: from a row and a column to the first of a cell's members.
+//! The cells of a level that are not empty: from a row and a column to the first of a cell's
+//! members.
 //!
-//! Linear probing. A hash places blocks of [`BLOCK`] columns; within a block cells lie side by side, so that tiles that
-//! are used one after the other are found in lines that are in the cache already.
+//! Linear probing. A hash places blocks of [`BLOCK`] columns; within a block cells lie side by
+//! side, so that tiles that are used one after the other are found in lines that are in the cache
+//! already.
 
 /// The end of a list of members.
 pub(super) const END: u32 = u32::MAX;

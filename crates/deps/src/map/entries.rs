@@ -1,4 +1,5 @@
-//! Entries: one remembered access each, in lists that are short almost always and long without harm.
+//! Entries: one remembered access each, in lists that are short almost always and long without
+//! harm.
 
 use std::ops::ControlFlow;
 
@@ -51,7 +52,8 @@ impl Entry {
     const ARG_AT: u32 = 16;
     const MODE_AT: u32 = 32;
 
-    /// What depends on nothing but the access: a look-up instead of branches that follow no pattern.
+    /// What depends on nothing but the access: a look-up instead of branches that follow no
+    /// pattern.
     const BY_ACCESS: [u64; Access::ALL.len()] = {
         let mut table = [0; Access::ALL.len()];
         let mut at = 0;
@@ -92,7 +94,8 @@ impl Entry {
         Mode::from_bits(self.bits >> Self::MODE_AT)
     }
 
-    /// The edge to this entry from argument `succ_arg` of the present task; `hazards` says why, by mode.
+    /// The edge to this entry from argument `succ_arg` of the present task; `hazards` says why, by
+    /// mode.
     #[inline]
     pub(crate) fn edge(self, succ_arg: u16, hazards: Hazards) -> Packed {
         // Flags, kinds and the argument lie where a packed edge has them.

@@ -1,9 +1,10 @@
 //! The index of a buffer's regions: which of them may overlap a new one.
 //!
-//! Bytes are folded at a pitch into rows and columns, so that tiles of a matrix are boxes that lie beside one another,
-//! where their intervals of bytes would all overlap. Boxes of like size share a level, whose cells are as large as
-//! the boxes: a box is in the cell of its corner, and whatever overlaps a query is in the few cells around it. Finding
-//! the neighbours of a tile costs the same among ten tiles and among a million.
+//! Bytes are folded at a pitch into rows and columns, so that tiles of a matrix are boxes that lie
+//! beside one another, where their intervals of bytes would all overlap. Boxes of like size share a
+//! level, whose cells are as large as the boxes: a box is in the cell of its corner, and whatever
+//! overlaps a query is in the few cells around it. Finding the neighbours of a tile costs the same
+//! among ten tiles and among a million.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -79,7 +80,8 @@ struct Member {
 
 /// The members of all cells, in one list for each.
 ///
-/// Views come and go with the tasks: what one leaves is the next one's, and nothing is asked of the system for it.
+/// Views come and go with the tasks: what one leaves is the next one's, and nothing is asked of the
+/// system for it.
 #[derive(Debug)]
 struct Members {
     all: Vec<(Member, u32)>,
@@ -260,8 +262,8 @@ impl Grid {
         }
     }
 
-    /// Folds at the largest stride of the first region that has one, and of a later one if the former choice proposes
-    /// much that does not overlap.
+    /// Folds at the largest stride of the first region that has one, and of a later one if the
+    /// former choice proposes much that does not overlap.
     fn choose_pitch<'a>(&mut self, region: &Region, region_of: &impl Fn(u32) -> &'a Region) {
         let Some((stride, _)) = region.dims().next() else { return };
         let misled = self.wasted > 8 * self.len as u64 + 256;

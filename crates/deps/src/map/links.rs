@@ -1,14 +1,14 @@
 //! Links: which views overlap which.
 //!
-//! Found once, when a view is first used, and listed at both nodes. Reads need to know only of views that are written:
-//! those come first in a list.
+//! Found once, when a view is first used, and listed at both nodes. Reads need to know only of
+//! views that are written: those come first in a list.
 
 use super::TensorMap;
 use super::entries::Mode;
 use super::node::{LINKED, WIDE, WRITTEN};
 
-/// More overlapping views than this are searched for each time instead of listed, so that memory stays linear in the
-/// number of views however they overlap.
+/// More overlapping views than this are searched for each time instead of listed, so that memory
+/// stays linear in the number of views however they overlap.
 const LINKS_MAX: usize = 256;
 
 /// Lists shorter than this are not looked through for nodes that could be dropped.
@@ -95,7 +95,8 @@ impl Links {
 }
 
 impl TensorMap {
-    /// Fills `self.found` with links to the nodes that overlap `node`; the number of nodes that the index proposed.
+    /// Fills `self.found` with links to the nodes that overlap `node`; the number of nodes that the
+    /// index proposed.
     pub(super) fn search(&mut self, node: u32) -> usize {
         let Self { nodes, cold, buffers, overlap, found, .. } = self;
         let region = &cold[node as usize].region;
@@ -116,7 +117,8 @@ impl TensorMap {
     /// Links a new node with those in `self.found`.
     pub(super) fn link(&mut self, node: u32) {
         let mut found = std::mem::take(&mut self.found);
-        // In the order in which they were added, so that edges do not come in the index's accidental order.
+        // In the order in which they were added, so that edges do not come in the index's
+        // accidental order.
         found.sort_unstable();
         self.cold[node as usize].links.clear();
         for &link in &found {
@@ -228,7 +230,8 @@ impl TensorMap {
         }
     }
 
-    /// After many walks that found most of the overlapping nodes empty, drops those that were not used meanwhile.
+    /// After many walks that found most of the overlapping nodes empty, drops those that were not
+    /// used meanwhile.
     #[cold]
     fn drop_idle(&mut self, node: u32) {
         let cold = &mut self.cold[node as usize];

@@ -1,4 +1,5 @@
-//! Which tasks have been retired: one bit each for recent ones, and the live ones among older tasks.
+//! Which tasks have been retired: one bit each for recent ones, and the live ones among older
+//! tasks.
 
 use std::collections::HashMap;
 
@@ -9,8 +10,9 @@ const WORDS_MAX: u64 = 1 << 10;
 
 /// The retired tasks of all rings.
 ///
-/// Sequence numbers of a ring are taken to be dense, as a submitter issues them. Memory is bounded by the live tasks: a
-/// task that lives much longer than those after it leaves the window of bits, and is remembered by itself.
+/// Sequence numbers of a ring are taken to be dense, as a submitter issues them. Memory is bounded
+/// by the live tasks: a task that lives much longer than those after it leaves the window of bits,
+/// and is remembered by itself.
 #[derive(Debug, Default)]
 pub(crate) struct Liveness {
     rings: Vec<Ring>,
@@ -20,11 +22,13 @@ pub(crate) struct Liveness {
 struct Ring {
     /// All tasks of the words before this one are retired, but for those in `old`.
     first_word: u64,
-    /// How many words from there on have a bit set, or stand before one that has; in those after, all are live.
+    /// How many words from there on have a bit set, or stand before one that has; in those after,
+    /// all are live.
     len: u64,
     /// A power of two of them; word `n` is at `n` modulo their number. Zero where it is not in use.
     words: Vec<u64>,
-    /// By word, the live tasks before `first_word`: a bit is set where a task is live, and no word is zero.
+    /// By word, the live tasks before `first_word`: a bit is set where a task is live, and no word
+    /// is zero.
     old: HashMap<u64, u64>,
 }
 
@@ -104,8 +108,8 @@ impl Ring {
         }
     }
 
-    /// Makes room for `needed` words from the first one on. Returns how many it takes when the oldest
-    /// words have left the window, where they are too many.
+    /// Makes room for `needed` words from the first one on. Returns how many it takes when the
+    /// oldest words have left the window, where they are too many.
     #[cold]
     fn grow(&mut self, needed: u64) -> u64 {
         let surplus = needed.saturating_sub(WORDS_MAX);

@@ -1,8 +1,9 @@
 //! The tensor map: per buffer, the live writers and the readers since, by region.
 //!
-//! Every view that a buffer is used through has a node. An access by a known view costs one hash look-up, and a walk
-//! over the nodes of the views that overlap it, which are listed. Only a new view is placed among the others, by the
-//! buffer's index. Nodes that remember nothing any more are dropped when there are many of them.
+//! Every view that a buffer is used through has a node. An access by a known view costs one hash
+//! look-up, and a walk over the nodes of the views that overlap it, which are listed. Only a new
+//! view is placed among the others, by the buffer's index. Nodes that remember nothing any more are
+//! dropped when there are many of them.
 
 mod cells;
 mod entries;
@@ -147,9 +148,11 @@ impl TensorMap {
         self.slots.get(&buffer).map(|&slot| self.buffers[slot as usize].bytes)
     }
 
-    /// Forgets a task that has finished: nothing waits for it any more. Whether it was live until then.
+    /// Forgets a task that has finished: nothing waits for it any more. Whether it was live until
+    /// then.
     ///
-    /// A task that has finished has waited for others: those have finished too, whether they are retired yet or not.
+    /// A task that has finished has waited for others: those have finished too, whether they are
+    /// retired yet or not.
     pub fn retire(&mut self, task: TaskId) -> bool {
         self.live.retire(task)
     }

@@ -1,13 +1,15 @@
 //! Nodes: what is remembered of the accesses through one view.
 //!
-//! A node has up to three generations: the *writers*, one plain writer or the members of one group; the *readers* that
-//! came after them; and, while a group can still grow, those *before* it, for which later members wait too. Each
-//! generation has waited for all of the one before, so that waiting for the newest is waiting for all.
+//! A node has up to three generations: the *writers*, one plain writer or the members of one group;
+//! the *readers* that came after them; and, while a group can still grow, those *before* it, for
+//! which later members wait too. Each generation has waited for all of the one before, so that
+//! waiting for the newest is waiting for all.
 //!
-//! Accesses through other views that overlap this one are remembered at their own nodes. They leave marks here, which say
-//! that an older generation can no longer be the only thing to wait for; without them, lists would grow with every
-//! access as long as no single write covers the view. Tasks of manual scopes have waited for nothing: they lie beside the
-//! generations, and only a plain write that covers them, and so has waited for them, removes them.
+//! Accesses through other views that overlap this one are remembered at their own nodes. They leave
+//! marks here, which say that an older generation can no longer be the only thing to wait for;
+//! without them, lists would grow with every access as long as no single write covers the view.
+//! Tasks of manual scopes have waited for nothing: they lie beside the generations, and only a
+//! plain write that covers them, and so has waited for them, removes them.
 
 use std::ops::ControlFlow;
 
@@ -26,12 +28,14 @@ pub(super) const WIDE: u8 = 4;
 pub(super) const WRITTEN: u8 = 64;
 /// A task has brought the buffer into being.
 pub(super) const CREATED: u8 = 128;
-/// An overlapping write came after all present readers: the next reader, which waits for that write, replaces them.
+/// An overlapping write came after all present readers: the next reader, which waits for that
+/// write, replaces them.
 const READERS_STALE: u8 = 8;
-/// An access that conflicts with the present group came after all its members: the next member, which waits for that
-/// access, replaces them.
+/// An access that conflicts with the present group came after all its members: the next member,
+/// which waits for that access, replaces them.
 const GROUP_STALE: u8 = 16;
-/// A reader that covers this view came after the writers: whoever writes here waits for it, and needs not wait for them.
+/// A reader that covers this view came after the writers: whoever writes here waits for it, and
+/// needs not wait for them.
 const WRITERS_READ: u8 = 32;
 const MARKS: u8 = READERS_STALE | GROUP_STALE | WRITERS_READ;
 
@@ -94,8 +98,8 @@ impl Node {
         self.writers.first().map(|entry| entry.mode()).filter(|mode| mode.is_grouped())
     }
 
-    /// What an access of `mode` overlapping this view must come after: the entries in the slice, and, unless the flag
-    /// says that these are all, those that [`Node::more_waits`] shows.
+    /// What an access of `mode` overlapping this view must come after: the entries in the slice,
+    /// and, unless the flag says that these are all, those that [`Node::more_waits`] shows.
     #[inline]
     pub(super) fn waits(&self, mode: Mode) -> (&[Entry], bool) {
         let (entries, all) = match self.newest(mode) {
@@ -144,7 +148,8 @@ impl Node {
         }
     }
 
-    /// Remembers an access through this very view by a task that has waited for what [`Node::waits`] shows.
+    /// Remembers an access through this very view by a task that has waited for what
+    /// [`Node::waits`] shows.
     #[inline]
     pub(super) fn record(&mut self, entry: Entry, chunks: &mut Chunks, live: &Liveness) {
         match entry.mode() {
@@ -165,7 +170,8 @@ impl Node {
 
     fn record_member(&mut self, entry: Entry, chunks: &mut Chunks, live: &Liveness) {
         if self.group() == Some(entry.mode()) && self.readers.is_empty() {
-            // Those before the group stay: a member elsewhere may overlap this view and not what made it stale.
+            // Those before the group stay: a member elsewhere may overlap this view and not what
+            // made it stale.
             if self.flags & GROUP_STALE != 0 {
                 self.writers.clear(chunks);
                 self.flags &= !(GROUP_STALE | WRITERS_READ);
@@ -201,7 +207,8 @@ impl Node {
         }
     }
 
-    /// Takes note of a write of any mode through another view that overlaps this one, and does not make it void.
+    /// Takes note of a write of any mode through another view that overlaps this one, and does not
+    /// make it void.
     #[inline]
     pub(super) fn mark_write(&mut self, mode: Mode) {
         let mut marks = if self.readers.is_empty() { 0 } else { READERS_STALE };
@@ -223,8 +230,8 @@ impl Node {
 
     /// Forgets the accesses of retired tasks; whether any other is left.
     pub(super) fn forget_retired(&mut self, chunks: &mut Chunks, live: &Liveness) -> bool {
-        // A finished reader has waited for the writers, a finished member for those before its group: when a
-        // generation is dropped as a whole, none that is left could be missed for it.
+        // A finished reader has waited for the writers, a finished member for those before its
+        // group: when a generation is dropped as a whole, none that is left could be missed for it.
         self.writers.retain(chunks, |entry| live.is_live(entry.task));
         self.readers.retain(chunks, |entry| live.is_live(entry.task));
         self.beside.retain(chunks, |entry| live.is_live(entry.task));

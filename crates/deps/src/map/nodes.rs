@@ -12,7 +12,8 @@ pub(super) struct Cold {
     view: View,
     pub(super) region: Region,
     pub(super) links: Links,
-    /// Walks over many links that found nothing at most of them, and the call in which they began to be counted.
+    /// Walks over many links that found nothing at most of them, and the call in which they began
+    /// to be counted.
     pub(super) idle_walks: u32,
     pub(super) idle_since: u64,
 }
@@ -55,7 +56,8 @@ impl TensorMap {
         Ok(())
     }
 
-    /// Checks one argument and finds its node. After an error nothing has changed since the resolving began.
+    /// Checks one argument and finds its node. After an error nothing has changed since the
+    /// resolving began.
     // Always: a call with its result in memory costs as much as the look-up.
     #[inline(always)]
     pub(crate) fn resolve_next(

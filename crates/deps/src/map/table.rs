@@ -1,13 +1,15 @@
 //! The hash table from a view of a buffer to its node.
 //!
-//! Linear probing over eight-byte slots; the keys themselves lie with the nodes. A tag of the hash in the slot makes
-//! it unlikely that a wrong key is ever looked at, and the comparison of keys makes it harmless.
+//! Linear probing over eight-byte slots; the keys themselves lie with the nodes. A tag of the hash
+//! in the slot makes it unlikely that a wrong key is ever looked at, and the comparison of keys
+//! makes it harmless.
 
 use crate::{BufferId, MAX_DIMS, View};
 
 /// What a node is found by: all of a view that has few dimensions, in one cache line.
 ///
-/// Of a view with more than [`Key::DIMS`] dimensions the rest lies elsewhere, and is compared there.
+/// Of a view with more than [`Key::DIMS`] dimensions the rest lies elsewhere, and is compared
+/// there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(64))]
 pub(super) struct Key {
@@ -40,7 +42,8 @@ impl Key {
         self.hash
     }
 
-    /// Whether this may be the key of `view` in `buffer`; certainly, where the view has no more dimensions than a key.
+    /// Whether this may be the key of `view` in `buffer`; certainly, where the view has no more
+    /// dimensions than a key.
     #[inline]
     pub(super) fn is(&self, buffer: BufferId, view: &View) -> bool {
         let (shape, strides) = view.stored();
@@ -56,7 +59,8 @@ impl Key {
     }
 }
 
-/// Sums of products with odd constants: the multiplications do not wait for one another, unlike in a chain.
+/// Sums of products with odd constants: the multiplications do not wait for one another, unlike in
+/// a chain.
 ///
 /// Dimensions that a view does not have are stored as zero, and add nothing.
 #[inline]

@@ -32,7 +32,8 @@ pub(crate) fn blocks(
 }
 
 impl Ancestors {
-    /// Closes the part of `graph` that leads to tasks of `block`. Edges that go backwards are passed over.
+    /// Closes the part of `graph` that leads to tasks of `block`. Edges that go backwards are
+    /// passed over.
     pub(crate) fn of(graph: &DepGraph, block: Range<u32>) -> Self {
         let words = block.len().div_ceil(64);
         let mut ancestors = Self { rows: vec![0; words * graph.tasks()], words, block };
@@ -64,7 +65,8 @@ impl Ancestors {
         }
     }
 
-    /// Edges come ordered by successor, so that the row of a predecessor is complete when it is used.
+    /// Edges come ordered by successor, so that the row of a predecessor is complete when it is
+    /// used.
     fn add(&mut self, edge: &DepEdge) {
         let (pred, succ) = (edge.pred as usize * self.words, edge.succ as usize * self.words);
         let (before, after) = self.rows.split_at_mut(succ);

@@ -1,13 +1,15 @@
 //! The exact overlap test: does a sum of strides fall into a window?
 //!
-//! Two regions share a byte exactly if `place in a - place in b` can be made to fall into the window that their runs
-//! span. Counting the indices of `b` from its far end turns every stride positive: the question becomes whether
-//! `sum of stride * index`, every index between zero and its limit, can lie between `low` and `high`.
+//! Two regions share a byte exactly if `place in a - place in b` can be made to fall into the
+//! window that their runs span. Counting the indices of `b` from its far end turns every stride
+//! positive: the question becomes whether `sum of stride * index`, every index between zero and its
+//! limit, can lie between `low` and `high`.
 //!
-//! Strides that both regions share become one term, and a stride no larger than the window only widens it. For tiles
-//! of one tensor this leaves a test of boxes: each term has at most two candidates. What is left after that is searched
-//! from the largest stride down, cut off by reach and by common divisors, and the last two terms are decided
-//! together by a Euclidean descent, however many candidates they have.
+//! Strides that both regions share become one term, and a stride no larger than the window only
+//! widens it. For tiles of one tensor this leaves a test of boxes: each term has at most two
+//! candidates. What is left after that is searched from the largest stride down, cut off by reach
+//! and by common divisors, and the last two terms are decided together by a Euclidean descent,
+//! however many candidates they have.
 
 use super::Region;
 use crate::MAX_DIMS;
@@ -43,7 +45,8 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    /// The question whether `a` and `b` share a byte, or `None` if they lie too far out to be computed with.
+    /// The question whether `a` and `b` share a byte, or `None` if they lie too far out to be
+    /// computed with.
     pub(super) fn of_pair(a: &Region, b: &Region) -> Option<Self> {
         if a.end.max(b.end) > PLACE_MAX {
             return None;
@@ -106,7 +109,8 @@ impl Sums {
         if low <= 0 || high >= term.reach {
             return Answer::Yes;
         }
-        // Here `at` is a real term: with none left the reach is zero and one of the cases above holds.
+        // Here `at` is a real term: with none left the reach is zero and one of the cases above
+        // holds.
         if high / term.divisor * term.divisor < low {
             return Answer::No;
         }
@@ -137,11 +141,12 @@ impl Sums {
         answer
     }
 
-    /// Whether some index of `terms[at]` between `first` and `last` leaves a window that a multiple of the next
-    /// stride falls into.
+    /// Whether some index of `terms[at]` between `first` and `last` leaves a window that a multiple
+    /// of the next stride falls into.
     ///
-    /// The range of indices already keeps the window within reach of the next term, and the window is narrower than
-    /// its stride, so that any multiple in it has a permitted index: only the remainder matters.
+    /// The range of indices already keeps the window within reach of the next term, and the window
+    /// is narrower than its stride, so that any multiple in it has a permitted index: only the
+    /// remainder matters.
     fn last_two(&self, at: usize, low: i64, high: i64, first: i64, last: i64) -> bool {
         if first > last {
             return false;
@@ -149,7 +154,8 @@ impl Sums {
         let modulus = self.terms[at + 1].stride;
         let width = high - low;
         let start = (high - first * self.terms[at].stride).rem_euclid(modulus);
-        // The remainder must be at most `width`; it begins at `start` and falls by the stride with each index.
+        // The remainder must be at most `width`; it begins at `start` and falls by the stride with
+        // each index.
         if start <= width {
             return true;
         }
@@ -160,7 +166,8 @@ impl Sums {
     }
 }
 
-/// The smallest `x` for which `step * x % modulus` is between `low` and `high`, where `0 < low <= high < modulus`.
+/// The smallest `x` for which `step * x % modulus` is between `low` and `high`, where
+/// `0 < low <= high < modulus`.
 fn first_in_range(step: u64, modulus: u64, low: u64, high: u64) -> Option<u64> {
     if low == 0 {
         return Some(0);

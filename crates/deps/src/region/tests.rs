@@ -183,7 +183,8 @@ fn large_views_are_decided_without_enumeration() {
 
 #[test]
 fn a_search_that_is_given_up_counts_and_says_overlap() {
-    // Sums of many unrelated large strides: subset-sum, with no answer that a bound or a divisor would show.
+    // Sums of many unrelated large strides: subset-sum, with no answer that a bound or a divisor
+    // would show.
     let odd = [100_003, 110_017, 120_011, 130_003, 140_009, 150_001, 160_001, 170_003];
     let even: Vec<i64> = odd.iter().map(|stride| stride + 50_004).collect();
     let a = View::strided(Dtype::U8, 0, &[7; 8], &odd).unwrap();

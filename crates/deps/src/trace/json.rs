@@ -1,8 +1,9 @@
 //! Reading the JSON form, one task at a time.
 //!
-//! The lists are read as streams: a task is turned into a [`TraceTask`] as soon as its object has ended, so that
-//! the generic form of the whole file never exists. At first tasks are read straight from the text (`json_task`); a file
-//! that is not as usual is read anew with the generic form of each task, which can say what is wrong with it.
+//! The lists are read as streams: a task is turned into a [`TraceTask`] as soon as its object has
+//! ended, so that the generic form of the whole file never exists. At first tasks are read straight
+//! from the text (`json_task`); a file that is not as usual is read anew with the generic form of
+//! each task, which can say what is wrong with it.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -130,7 +131,8 @@ impl<'de> Visitor<'de> for DocumentSeed<'_> {
             }
             match key.as_str() {
                 "format" => {
-                    // Told at once: the rest of another format's file would be refused for odd reasons.
+                    // Told at once: the rest of another format's file would be refused for odd
+                    // reasons.
                     let found = map.next_value_seed(Strict::<Value>::NEW)?;
                     if found.as_str() != Some(FORMAT) {
                         let error =
@@ -348,7 +350,8 @@ pub(super) fn lane(value: Value, task: Place) -> Result<Lane, TraceError> {
 mod tests {
     use super::*;
 
-    /// What the straight way takes must be what the careful way takes, and it must take what is usual.
+    /// What the straight way takes must be what the careful way takes, and it must take what is
+    /// usual.
     fn both(task: &str) -> (bool, Result<Trace, String>) {
         let text = format!(
             r#"{{"format": "syncline-trace", "version": 1, "buffers": [{{"id": 0, "bytes": 64}}], "tasks": [{task}]}}"#

@@ -1,7 +1,8 @@
 //! Reading tasks of the JSON form straight from the text, without a generic form in between.
 //!
-//! A million tasks are read in half the time that way. What is unusual (a member given twice, a `null`, a wrong type)
-//! is refused here without a word: the reader then begins anew by the careful way, which says what is wrong and where.
+//! A million tasks are read in half the time that way. What is unusual (a member given twice, a
+//! `null`, a wrong type) is refused here without a word: the reader then begins anew by the careful
+//! way, which says what is wrong and where.
 
 use std::fmt;
 use std::marker::PhantomData;

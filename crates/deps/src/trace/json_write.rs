@@ -119,7 +119,8 @@ pub(super) fn kind_name(kind: ScopeKind) -> &'static str {
     }
 }
 
-/// An integer as this project's files spell it: a text where readers that only have doubles would round it.
+/// An integer as this project's files spell it: a text where readers that only have doubles would
+/// round it.
 pub(crate) fn integer(value: u64) -> String {
     if value > EXACT_MAX { format!("\"{value}\"") } else { value.to_string() }
 }

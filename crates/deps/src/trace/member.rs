@@ -100,8 +100,8 @@ impl Members {
     }
 }
 
-/// Refuses names in `members` that are not in `others`, unless they are for other programs. Those in `own` have been
-/// read already, so that they are here a second time.
+/// Refuses names in `members` that are not in `others`, unless they are for other programs. Those
+/// in `own` have been read already, so that they are here a second time.
 pub(super) fn check_names(
     members: &Extra,
     own: &[&str],

@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 
 use crate::{Arg, BufferId, ScopeKind};
 
-/// Members of a JSON object that dependencies do not need, and those for other programs (`x-`): kept as they came.
+/// Members of a JSON object that dependencies do not need, and those for other programs (`x-`):
+/// kept as they came.
 pub type Extra = Map<String, Value>;
 
 /// Everything that a program submitted.
@@ -15,7 +16,8 @@ pub type Extra = Map<String, Value>;
 pub struct Trace {
     /// The buffers that tasks refer to.
     pub buffers: Vec<TraceBuffer>,
-    /// The scopes, in the order in which they were entered; empty in traces that only tell `auto` from `manual`.
+    /// The scopes, in the order in which they were entered; empty in traces that only tell `auto`
+    /// from `manual`.
     pub scopes: Vec<TraceScope>,
     /// The tasks, in the order of their submission.
     pub tasks: Vec<TraceTask>,

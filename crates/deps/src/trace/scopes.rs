@@ -13,8 +13,8 @@ pub(crate) enum ScopeStep {
 
 /// The scopes that are open while the tasks are gone through.
 ///
-/// Scopes are entered in the order of their ids, so that the moves between two tasks follow from the scopes that
-/// the two were submitted in.
+/// Scopes are entered in the order of their ids, so that the moves between two tasks follow from
+/// the scopes that the two were submitted in.
 pub(crate) struct ScopeWalk<'a> {
     scopes: &'a [TraceScope],
     open: Vec<u32>,
@@ -79,8 +79,8 @@ impl<'a> ScopeWalk<'a> {
         Ok(())
     }
 
-    /// Scopes inside the innermost one that no task was submitted in are passed through first: once it has been left,
-    /// they cannot be entered any more.
+    /// Scopes inside the innermost one that no task was submitted in are passed through first: once
+    /// it has been left, they cannot be entered any more.
     fn leave_innermost(&mut self, step: &mut impl FnMut(ScopeStep)) {
         let depth = self.open.len();
         while self.open.len() >= depth {

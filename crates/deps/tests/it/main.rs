@@ -2,7 +2,8 @@
 //!
 //! - `support`: programs as data, what runs them, and the brute-force oracle
 //! - `shapes`: classic task graphs with their exact edges
-//! - `accesses`: one small program for every rule about accesses, scopes, explicit dependencies and retirement
+//! - `accesses`: one small program for every rule about accesses, scopes, explicit dependencies and
+//!   retirement
 //! - `programs`: random programs against the oracle
 //! - `errors`: everything that is refused, and that nothing of it remains
 //! - `memory`: what is held follows what is live; cost does not follow what was submitted
@@ -13,7 +14,8 @@
 //! - `trace_capture`: a killed process, and captures switched on and off
 //! - `trace_replay`: replay against the library's oracle, and that oracle against simpler ones
 //!
-//! That the warm path allocates nothing is in `tests/allocations.rs`: counting allocations takes a process of its own.
+//! That the warm path allocates nothing is in `tests/allocations.rs`: counting allocations takes a
+//! process of its own.
 
 mod accesses;
 mod errors;

@@ -59,8 +59,8 @@ fn memory_follows_the_buffers_that_exist() {
     assert!(stats.views == 0 && stats.bytes < 1 << 16, "{stats:?}");
 }
 
-/// Readers of a whole whose parts are written by others: no single write covers it, and yet its readers must not
-/// add up.
+/// Readers of a whole whose parts are written by others: no single write covers it, and yet its
+/// readers must not add up.
 #[test]
 fn edges_stay_few_when_no_write_covers_what_is_read() {
     let mut submitter = Submitter::new(SubmitOptions { full: true, ..SubmitOptions::default() });

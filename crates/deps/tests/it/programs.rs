@@ -236,8 +236,8 @@ fn many_views_of_one_buffer() {
     });
 }
 
-/// With tasks retired at random, and their ancestors perhaps not: an order may be missing only where the earlier task had
-/// certainly finished.
+/// With tasks retired at random, and their ancestors perhaps not: an order may be missing only
+/// where the earlier task had certainly finished.
 #[test]
 fn retired_tasks_are_not_waited_for_and_no_other_is_missed() {
     for_seeds("retired_tasks_are_not_waited_for_and_no_other_is_missed", 200, |rng| {

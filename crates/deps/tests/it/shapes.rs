@@ -95,7 +95,8 @@ fn tiled_cholesky() {
     assert_eq!(found(&steps), expected);
 }
 
-/// Every tile reads itself and its surroundings from one matrix and writes itself in another, then the other way round.
+/// Every tile reads itself and its surroundings from one matrix and writes itself in another, then
+/// the other way round.
 #[test]
 fn a_halo_stencil_waits_for_its_nine_neighbours_and_no_more() {
     let (tiles, size, rounds) = (5u64, 6u64, 6u64);

@@ -1,4 +1,5 @@
-//! Programs as data, what runs them, and a brute-force oracle that shares nothing with the crate but its types.
+//! Programs as data, what runs them, and a brute-force oracle that shares nothing with the crate
+//! but its types.
 
 use std::collections::BTreeMap;
 
@@ -178,8 +179,8 @@ impl Order {
     }
 }
 
-/// The order that a program must have: an auto task after all that it conflicts with, every task after its explicit
-/// dependencies.
+/// The order that a program must have: an auto task after all that it conflicts with, every task
+/// after its explicit dependencies.
 pub fn required_order(steps: &[Step], conflicts: &Conflicts) -> Order {
     let mut order = Order::new(conflicts.len());
     let (mut scopes, mut next) = (Vec::new(), 0);

@@ -14,7 +14,8 @@ const CHILD_TASKS: u64 = 300_000;
 const CHILD_DEADLINE: Duration = Duration::from_secs(60);
 const BUFFER: BufferId = BufferId(0);
 
-/// The argument of task `index` of the child: known to the parent, so that it can check what it reads.
+/// The argument of task `index` of the child: known to the parent, so that it can check what it
+/// reads.
 fn child_arg(index: u64) -> Arg {
     Arg::inout(BUFFER, View::bytes_at(index % 1000, 1 + index % 24).expect("small"))
 }

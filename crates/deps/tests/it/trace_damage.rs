@@ -95,7 +95,8 @@ fn mutate(rng: &mut Rng, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Makes the checksums right again, as an attacker would: what is behind them must stand on its own.
+/// Makes the checksums right again, as an attacker would: what is behind them must stand on its
+/// own.
 fn repair_checksums(bytes: &mut [u8]) {
     let mut at = 12;
     while at + 9 <= bytes.len() {

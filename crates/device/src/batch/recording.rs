@@ -12,9 +12,10 @@ use crate::{Buffer, BufferView, DeviceError};
 
 /// Commands that are written down once and submitted often, with the same arguments each time.
 ///
-/// What is submitted is one [`Command::Recording`]: to a lane, it is as if its commands stood there. A backend that
-/// can prepare commands (a Vulkan command buffer) does it at the first submission and keeps the result here, so that
-/// each further submission costs the same however many commands there are.
+/// What is submitted is one [`Command::Recording`]: to a lane, it is as if its commands stood
+/// there. A backend that can prepare commands (a Vulkan command buffer) does it at the first
+/// submission and keeps the result here, so that each further submission costs the same however
+/// many commands there are.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -76,7 +77,8 @@ impl Recording {
         self
     }
 
-    /// The task that command number `command` is, if that was said: goes before the name of the batch.
+    /// The task that command number `command` is, if that was said: goes before the name of the
+    /// batch.
     pub fn task(&self, command: usize) -> Option<&Arc<str>> {
         self.tasks.get(command)
     }
@@ -93,9 +95,10 @@ impl Recording {
 
     /// What the backend keeps here under `key`, made by `make` if there is nothing yet.
     ///
-    /// The key is the identity of a lane ([`LaneInfo::id`](crate::LaneInfo::id)) or of whatever else in the process
-    /// the result belongs to: one recording may be submitted to several lanes and devices. What is returned stays
-    /// alive while somebody holds it, so a backend holds on to it (or to the recording) until the device is done.
+    /// The key is the identity of a lane ([`LaneInfo::id`](crate::LaneInfo::id)) or of whatever
+    /// else in the process the result belongs to: one recording may be submitted to several lanes
+    /// and devices. What is returned stays alive while somebody holds it, so a backend holds on to
+    /// it (or to the recording) until the device is done.
     pub fn keep<T: Any + Send + Sync, E>(
         &self,
         key: u64,

@@ -1,8 +1,9 @@
 //! Which pending work touches which bytes of a buffer, so that later work can be ordered behind it.
 //!
-//! Bytes are compared exactly, as regions: two column blocks of a matrix do not wait for each other. Entries of work
-//! that has ended are dropped when somebody looks; a write that *failed* stays until the bytes are written anew, so
-//! that nobody reads what it left behind without being told.
+//! Bytes are compared exactly, as regions: two column blocks of a matrix do not wait for each
+//! other. Entries of work that has ended are dropped when somebody looks; a write that *failed*
+//! stays until the bytes are written anew, so that nobody reads what it left behind without being
+//! told.
 
 use syncline_deps::{OverlapStats, Region, View};
 
@@ -42,7 +43,8 @@ impl Hazards {
         self.0.retain(|hazard| {
             let (conflicts, stays) = match hazard.point.status() {
                 PointStatus::Pending => (touch.writes || hazard.writes, true),
-                // The failed work has ended. Who reads what it left must fail too; who only writes need not.
+                // The failed work has ended. Who reads what it left must fail too; who only writes
+                // need not.
                 PointStatus::Failed(_) => (touch.reads && hazard.writes, hazard.writes),
                 PointStatus::Reached => (false, false),
             };
@@ -90,8 +92,8 @@ impl Hazards {
         });
     }
 
-    /// One entry for each timeline and kind, over all their bytes and with the latest value. It orders more than it
-    /// must, but only behind work that was submitted before.
+    /// One entry for each timeline and kind, over all their bytes and with the latest value. It
+    /// orders more than it must, but only behind work that was submitted before.
     fn merge(&mut self) {
         let mut merged: Vec<Hazard> = Vec::new();
         for hazard in self.0.drain(..) {

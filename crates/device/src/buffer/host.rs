@@ -1,4 +1,5 @@
-//! The host's access to buffers: reads and writes that wait for pending work, and maps that keep work off.
+//! The host's access to buffers: reads and writes that wait for pending work, and maps that keep
+//! work off.
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -18,7 +19,8 @@ impl Buffer {
     /// Bytes outside, or the failure of work that should have written them.
     pub fn read<T: Element>(&self, offset: u64, count: usize) -> Result<Vec<T>, DeviceError> {
         self.check(offset, (count as u64).saturating_mul(size_of::<T>() as u64))?;
-        // A buffer larger than any memory is refused here, before room for a copy of it is asked for.
+        // A buffer larger than any memory is refused here, before room for a copy of it is asked
+        // for.
         self.allocate()?;
         // SAFETY: all bits zero are a value of an `Element`.
         let mut elements = vec![unsafe { std::mem::zeroed::<T>() }; count];
@@ -38,7 +40,8 @@ impl Buffer {
         let _entered = self.enter(HostUse::new(false, false), deadline)?;
         let memory = self.allocate()?;
         self.refuse_failed(offset, end)?;
-        // SAFETY: the range was checked; work and hosts that write are kept off while `_entered` lives.
+        // SAFETY: the range was checked; work and hosts that write are kept off while `_entered`
+        // lives.
         unsafe { memory.read(offset, target) }
     }
 
@@ -64,8 +67,9 @@ impl Buffer {
         Ok(())
     }
 
-    /// The bytes, to read in place. While the map lives, work that writes the buffer is refused; so is what the thread that
-    /// made the map would have to wait for it for: [`Buffer::write`], [`Buffer::map_mut`].
+    /// The bytes, to read in place. While the map lives, work that writes the buffer is refused; so
+    /// is what the thread that made the map would have to wait for it for: [`Buffer::write`],
+    /// [`Buffer::map_mut`].
     ///
     /// # Errors
     /// Also where the host cannot reach the device's memory.
@@ -76,9 +80,9 @@ impl Buffer {
         Ok(Map { pointer, entered })
     }
 
-    /// The bytes, to read and write in place. While the map lives, work on the buffer is refused; so are other reads, writes
-    /// and maps by the thread that made it, which would wait for themselves. What failed work left behind is the
-    /// caller's to overwrite.
+    /// The bytes, to read and write in place. While the map lives, work on the buffer is refused;
+    /// so are other reads, writes and maps by the thread that made it, which would wait for
+    /// themselves. What failed work left behind is the caller's to overwrite.
     pub fn map_mut(&self, deadline: Deadline) -> Result<MapMut<'_>, DeviceError> {
         let entered = self.enter(HostUse::new(true, true), deadline)?;
         let pointer = self.mapped_pointer()?;
@@ -86,11 +90,12 @@ impl Buffer {
         Ok(MapMut(Map { pointer, entered }))
     }
 
-    /// The sole right to give work to this buffer, or to read it if `writes` is false, until the claim is dropped.
+    /// The sole right to give work to this buffer, or to read it if `writes` is false, until the
+    /// claim is dropped.
     ///
-    /// Waits for work and hosts that use the buffer. From then on both are kept off as by a map, but the memory need not
-    /// be within the host's reach: the holder works on it with `submit_claimed` of its lanes, which leaves no
-    /// traces in the books that order work.
+    /// Waits for work and hosts that use the buffer. From then on both are kept off as by a map,
+    /// but the memory need not be within the host's reach: the holder works on it with
+    /// `submit_claimed` of its lanes, which leaves no traces in the books that order work.
     ///
     /// # Errors
     /// As [`Buffer::map`] and [`Buffer::map_mut`], except for memory that the host cannot reach.
@@ -138,8 +143,8 @@ impl BufferView {
     /// The elements in the view's order, after all work that writes the buffer.
     ///
     /// # Errors
-    /// As [`Buffer::read`]; and where elements of the view are not `T`s, or a broadcast view has more of them than there is
-    /// memory.
+    /// As [`Buffer::read`]; and where elements of the view are not `T`s, or a broadcast view has
+    /// more of them than there is memory.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, DeviceError> {
         self.check_element::<T>()?;
         let Some((start, end)) = self.view.span() else { return Ok(Vec::new()) };
@@ -148,8 +153,8 @@ impl BufferView {
         // SAFETY: all bits zero are a value of an `Element`.
         let mut elements = vec![unsafe { std::mem::zeroed::<T>() }; self.view.elements() as usize];
         let plan = CopyPlan::new(&self.moved_back(start)?, &self.packed()?)?;
-        // SAFETY: the source view was moved to where `bytes` begins and ends with it; the target is as large as all
-        // elements together; the two are different memory.
+        // SAFETY: the source view was moved to where `bytes` begins and ends with it; the target is
+        // as large as all elements together; the two are different memory.
         unsafe { plan.run(bytes.as_ptr(), elements.as_mut_ptr().cast()) };
         Ok(elements)
     }
@@ -177,7 +182,8 @@ impl BufferView {
         let entered = self.buffer.enter(HostUse::new(true, false), Deadline::NEVER)?;
         let memory = self.buffer.allocate()?;
         let mut bytes = vec![0u8; (end - start) as usize];
-        // SAFETY: the range lies in the buffer, as every `BufferView` does; other users are kept off by `entered`.
+        // SAFETY: the range lies in the buffer, as every `BufferView` does; other users are kept
+        // off by `entered`.
         unsafe { memory.read(start, &mut bytes)? };
         // SAFETY: as in `to_vec`, the other way round.
         unsafe { plan.run(elements.as_ptr().cast(), bytes.as_mut_ptr()) };
@@ -188,8 +194,8 @@ impl BufferView {
         Ok(())
     }
 
-    /// The elements of a broadcast view can be far more than the buffer has bytes, and the system promises memory that it
-    /// cannot give: what the device could not hold is refused.
+    /// The elements of a broadcast view can be far more than the buffer has bytes, and the system
+    /// promises memory that it cannot give: what the device could not hold is refused.
     fn check_room(&self) -> Result<(), DeviceError> {
         let bytes = self.view.elements().saturating_mul(self.view.dtype().bytes());
         let used = self.buffer.0.allocator.memory_use();
@@ -233,7 +239,8 @@ fn bytes_at(start: u64, end: u64) -> Region {
 struct Entered<'a> {
     buffer: &'a Buffer,
     host: HostUse,
-    /// Maps stay on their thread: that is how circles of threads that wait for each other are found.
+    /// Maps stay on their thread: that is how circles of threads that wait for each other are
+    /// found.
     _not_send: PhantomData<*mut u8>,
 }
 
@@ -259,7 +266,8 @@ impl Claim<'_> {
     }
 }
 
-/// A buffer's bytes, read in place. A map stays on the thread that made it; references to it may be shared.
+/// A buffer's bytes, read in place. A map stays on the thread that made it; references to it may be
+/// shared.
 ///
 /// ```compile_fail
 /// use syncline_device::{Deadline, cpu::CpuDevice};
@@ -277,15 +285,17 @@ pub struct Map<'a> {
     entered: Entered<'a>,
 }
 
-// SAFETY: a map is a shared slice of bytes that nobody writes; `Entered` is a reference to a `Sync` buffer.
+// SAFETY: a map is a shared slice of bytes that nobody writes; `Entered` is a reference to a `Sync`
+// buffer.
 unsafe impl Sync for Map<'_> {}
 
 impl Deref for Map<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the memory has at least as many bytes as the buffer, initialised, and lives as long as the buffer;
-        // who would write is kept off while `entered` lives (a `MapMut` hands out `&self` and `&mut self` only).
+        // SAFETY: the memory has at least as many bytes as the buffer, initialised, and lives as
+        // long as the buffer; who would write is kept off while `entered` lives (a `MapMut` hands
+        // out `&self` and `&mut self` only).
         unsafe { std::slice::from_raw_parts(self.pointer, self.entered.buffer.bytes() as usize) }
     }
 }
@@ -305,7 +315,8 @@ impl Deref for MapMut<'_> {
 impl DerefMut for MapMut<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         let bytes = self.0.entered.buffer.bytes() as usize;
-        // SAFETY: as in `Map::deref`; all other users are kept off, and `&mut self` makes this the only slice.
+        // SAFETY: as in `Map::deref`; all other users are kept off, and `&mut self` makes this the
+        // only slice.
         unsafe { std::slice::from_raw_parts_mut(self.0.pointer, bytes) }
     }
 }

@@ -23,9 +23,11 @@ struct Counts {
     lanes: Vec<(u64, bool)>,
     host_readers: u32,
     host_writer: bool,
-    /// Those of the host's that last as long as the caller likes: work is refused instead of waiting for them.
+    /// Those of the host's that last as long as the caller likes: work is refused instead of
+    /// waiting for them.
     maps: u32,
-    /// The threads that made them: one of these that waited for a map to be dropped would wait for itself.
+    /// The threads that made them: one of these that waited for a map to be dropped would wait for
+    /// itself.
     mapped_by: Vec<ThreadId>,
     sleepers: u32,
     /// Changes when those who wait are to look again.
@@ -83,7 +85,8 @@ impl HostUse {
     }
 }
 
-/// A promise to work that uses a buffer: its memory exists, and the host keeps off until the lease is dropped.
+/// A promise to work that uses a buffer: its memory exists, and the host keeps off until the lease
+/// is dropped.
 #[derive(Debug)]
 pub struct Lease {
     buffer: Buffer,
@@ -112,8 +115,8 @@ impl Lease {
         Ok(Self { buffer, writes, lane })
     }
 
-    /// A lease for work of whoever has claimed the buffer: the claim keeps everybody else off, so there is nobody to
-    /// wait for.
+    /// A lease for work of whoever has claimed the buffer: the claim keeps everybody else off, so
+    /// there is nobody to wait for.
     pub(super) fn under_claim(
         buffer: Buffer,
         writes: bool,
@@ -187,7 +190,8 @@ impl Uses {
         counts.lanes.reserve(missing);
     }
 
-    /// Waits for work that conflicts with `host`, then keeps new such work off until [`Uses::leave`].
+    /// Waits for work that conflicts with `host`, then keeps new such work off until
+    /// [`Uses::leave`].
     pub(super) fn enter(
         &self,
         buffer: &Buffer,
@@ -203,7 +207,8 @@ impl Uses {
             if counts.hosts_conflict(host) && counts.mapped_by.iter().any(own) {
                 return Err(DeviceError::MappedByCaller { buffer: buffer.id() });
             }
-            // Work of a lane runs in order: what is queued behind the work that asks cannot end before it.
+            // Work of a lane runs in order: what is queued behind the work that asks cannot end
+            // before it.
             let own = |lane: &u64| blocked::runs(|held| held == (LANES, *lane));
             if let Some(lane) = counts.lanes_in_conflict(host).find(own) {
                 return Err(DeviceError::UsedByCaller { buffer: buffer.id(), lane });

@@ -70,7 +70,8 @@ impl<'a> Bench<'a> {
     /// Leaves lanes that are shared with later cases usable.
     pub(super) fn finish(&self) -> Result<(), Fault> {
         for lane in &self.lanes {
-            // A case may end with a lane failed on purpose; what matters is that it has come to rest.
+            // A case may end with a lane failed on purpose; what matters is that it has come to
+            // rest.
             let _ = lane.synchronize(self.in_time());
             lane.recover();
         }

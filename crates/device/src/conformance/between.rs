@@ -1,4 +1,5 @@
-//! The device beside another one, a CPU device that each case opens: waits, failures and copies between the two.
+//! The device beside another one, a CPU device that each case opens: waits, failures and copies
+//! between the two.
 
 use std::sync::Arc;
 
@@ -103,7 +104,8 @@ fn pattern(count: u64, seed: u32) -> Vec<u8> {
         .collect()
 }
 
-/// Copies `source` of the host's memory to the device, and from there to `target` of the host's, and compares.
+/// Copies `source` of the host's memory to the device, and from there to `target` of the host's,
+/// and compares.
 fn round_trip(
     bench: &Bench<'_>,
     other: &Arc<dyn Device>,

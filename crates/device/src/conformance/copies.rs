@@ -226,7 +226,8 @@ fn broadcast_sources(bench: &Bench<'_>) -> Result<(), Fault> {
     check_copy(bench, 200, &one, &target)
 }
 
-/// A view of `shape` in any order of dimensions, with gaps and reversals; no two elements share bytes.
+/// A view of `shape` in any order of dimensions, with gaps and reversals; no two elements share
+/// bytes.
 fn random_view(numbers: &mut Numbers, dtype: Dtype, shape: &[u64]) -> Result<View, Fault> {
     let mut order: Vec<usize> = (0..shape.len()).collect();
     for last in (1..order.len()).rev() {

@@ -229,7 +229,8 @@ fn a_lane_waits_for_a_later_batch_of_another(bench: &Bench<'_>) -> Result<(), Fa
     let [first, second] = bench.lanes()?;
     let ready = Timeline::new("ready", 0);
     let (source, target) = (bench.buffer(&[0u8; 64])?, bench.buffer(&[9u8; 64])?);
-    // The copy is queued before the fill that it waits for: the order by buffers cannot know of that.
+    // The copy is queued before the fill that it waits for: the order by buffers cannot know of
+    // that.
     let copied = first.submit(Batch::new().wait(ready.point(1)))?;
     second.submit(Batch::from(fill(&source, 4)?).signal(ready.point(1)))?;
     let copied =
@@ -350,8 +351,9 @@ fn host_and_lane_ping_pong(bench: &Bench<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Two threads queue pairs of batches that wait for each other, in opposite order. Without the guard, the first halves
-/// of two pairs can be queued before both second halves, and nothing ever runs again.
+/// Two threads queue pairs of batches that wait for each other, in opposite order. Without the
+/// guard, the first halves of two pairs can be queued before both second halves, and nothing ever
+/// runs again.
 fn crossed_groups_under_a_guard(bench: &Bench<'_>) -> Result<(), Fault> {
     bench.need_wait_before_signal()?;
     let lanes: [&dyn Lane; 2] = bench.lanes()?;
@@ -383,7 +385,8 @@ fn crossed_groups_under_a_guard(bench: &Bench<'_>) -> Result<(), Fault> {
     })
 }
 
-/// As above with buffers: two threads whose batches on different lanes share two buffers, named in opposite order.
+/// As above with buffers: two threads whose batches on different lanes share two buffers, named in
+/// opposite order.
 fn safe_submissions_from_two_threads_never_cross(bench: &Bench<'_>) -> Result<(), Fault> {
     let lanes: [&dyn Lane; 2] = bench.lanes()?;
     let buffers = [bench.buffer(&[0u8; 64])?, bench.buffer(&[0u8; 64])?];

@@ -1,4 +1,5 @@
-//! Recordings: submitted again and again, with other bindings, on several lanes, and after a failure.
+//! Recordings: submitted again and again, with other bindings, on several lanes, and after a
+//! failure.
 
 use std::sync::Arc;
 

@@ -3,7 +3,8 @@
 /// Copies `bytes` bytes with streaming stores where the processor has them.
 ///
 /// # Safety
-/// Both ranges are valid and do not overlap. [`finish`] must be called before anybody else reads the target.
+/// Both ranges are valid and do not overlap. [`finish`] must be called before anybody else reads
+/// the target.
 pub(super) unsafe fn copy(source: *const u8, target: *mut u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
@@ -14,7 +15,8 @@ pub(super) unsafe fn copy(source: *const u8, target: *mut u8, bytes: usize) {
     unsafe { std::ptr::copy_nonoverlapping(source, target, bytes) };
 }
 
-/// Makes streamed bytes visible before whatever is stored next: streaming stores are not ordered with others.
+/// Makes streamed bytes visible before whatever is stored next: streaming stores are not ordered
+/// with others.
 pub(super) fn finish() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 processor has SSE.
@@ -37,8 +39,9 @@ unsafe fn copy_avx2(source: *const u8, target: *mut u8, bytes: usize) {
     let head = target.align_offset(32).min(bytes);
     let steps = (bytes - head) / STEP;
     let tail = head + steps * STEP;
-    // SAFETY: `head <= tail <= bytes`, so that every access lies in the ranges; streaming stores go to addresses that
-    // are multiples of 32, since `head` is where those begin; a prefetch may name any address.
+    // SAFETY: `head <= tail <= bytes`, so that every access lies in the ranges; streaming stores go
+    // to addresses that are multiples of 32, since `head` is where those begin; a prefetch may name
+    // any address.
     unsafe {
         std::ptr::copy_nonoverlapping(source, target, head);
         for step in 0..steps {

@@ -20,8 +20,8 @@ pub struct CpuOptions {
     pub copy_lanes: usize,
     /// The most memory that buffers may take.
     pub memory_bytes: u64,
-    /// Whether compute lanes stay on one processor each. Lanes for copies never do: they sleep most of the time, and
-    /// should run wherever there is room.
+    /// Whether compute lanes stay on one processor each. Lanes for copies never do: they sleep most
+    /// of the time, and should run wherever there is room.
     pub pin: bool,
 }
 
@@ -78,8 +78,8 @@ impl CpuDevice {
         Self::open(CpuOptions::new(0))
     }
 
-    /// Opens a device. There is at least one compute lane, whatever the options say; copies go there if there is no
-    /// copy lane.
+    /// Opens a device. There is at least one compute lane, whatever the options say; copies go
+    /// there if there is no copy lane.
     pub fn open(options: CpuOptions) -> Result<Arc<dyn Device>, DeviceError> {
         let spec = DeviceSpec::cpu(options.index);
         let mut workers = Vec::new();
@@ -87,7 +87,8 @@ impl CpuDevice {
         let compute_lanes = options.compute_lanes.max(1);
         for number in 0..compute_lanes {
             let info = LaneInfo::new(format!("{spec} compute {number}"), LaneKind::Compute, spec);
-            // Devices begin at different processors, so that two with one lane each do not share one.
+            // Devices begin at different processors, so that two with one lane each do not share
+            // one.
             let slot = options.index as usize * compute_lanes + number;
             let pin = processors.get(slot % processors.len().max(1)).copied();
             workers.push(Arc::new(CpuLane::start(info, pin.filter(|_| options.pin))?));
@@ -120,7 +121,8 @@ impl CpuDevice {
     }
 }
 
-// SAFETY: lanes and allocator are made with the device's own name; it has at least one lane from the start.
+// SAFETY: lanes and allocator are made with the device's own name; it has at least one lane from
+// the start.
 unsafe impl Device for CpuDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info

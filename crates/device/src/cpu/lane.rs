@@ -44,7 +44,8 @@ impl CpuLane {
     }
 }
 
-// SAFETY: one worker takes items out of one queue and runs each to its end; memory of CPU devices is the host's.
+// SAFETY: one worker takes items out of one queue and runs each to its end; memory of CPU devices
+// is the host's.
 unsafe impl Lane for CpuLane {
     fn info(&self) -> &LaneInfo {
         &self.queue.info

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::{ALIGNMENT, Allocator, DeviceError, DeviceSpec, Memory, MemoryUse, Pool};
 
-/// From this size on pieces are mapped: the system's fresh pages are zero without being touched, which the heap cannot
-/// promise for aligned memory.
+/// From this size on pieces are mapped: the system's fresh pages are zero without being touched,
+/// which the heap cannot promise for aligned memory.
 const MAP_BYTES: u64 = 128 << 10;
 
 /// The allocator of one CPU device.
@@ -23,7 +23,8 @@ impl CpuAllocator {
     }
 }
 
-// SAFETY: the pool returns pieces of at least the size; lanes of CPU devices reach memory of the host.
+// SAFETY: the pool returns pieces of at least the size; lanes of CPU devices reach memory of the
+// host.
 unsafe impl Allocator for CpuAllocator {
     fn device(&self) -> DeviceSpec {
         self.pool.device()
@@ -59,7 +60,8 @@ impl Drop for CpuMemory {
     }
 }
 
-// SAFETY: a piece has one address and one size, is zero at first, and belongs to one owner until it goes back.
+// SAFETY: a piece has one address and one size, is zero at first, and belongs to one owner until it
+// goes back.
 unsafe impl Memory for CpuMemory {
     fn bytes(&self) -> u64 {
         self.piece().bytes
@@ -100,7 +102,8 @@ struct Piece {
     mapped: bool,
 }
 
-// SAFETY: a piece owns its memory, as a `Box<[u8]>` would; access goes through raw pointers under the callers' promises.
+// SAFETY: a piece owns its memory, as a `Box<[u8]>` would; access goes through raw pointers under
+// the callers' promises.
 unsafe impl Send for Piece {}
 // SAFETY: as above.
 unsafe impl Sync for Piece {}
@@ -142,7 +145,8 @@ fn allocate(size: usize) -> Option<NonNull<u8>> {
 fn map(size: usize) -> Option<NonNull<u8>> {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new private mapping at an address of the system's choice touches nothing that exists.
+    // SAFETY: a new private mapping at an address of the system's choice touches nothing that
+    // exists.
     let start = unsafe { mmap_anonymous(std::ptr::null_mut(), size, access, MapFlags::PRIVATE) };
     NonNull::new(start.ok()?.cast())
 }

@@ -1,7 +1,8 @@
 //! The queue between those who submit to a CPU lane and its worker.
 //!
-//! Submitters push under a lock; the worker takes everything at once, so that the lock is taken once for many batches
-//! when there are many. A worker that finds nothing spins for a while, then parks; the next push wakes it.
+//! Submitters push under a lock; the worker takes everything at once, so that the lock is taken
+//! once for many batches when there are many. A worker that finds nothing spins for a while, then
+//! parks; the next push wakes it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,8 +22,8 @@ pub(super) struct Queue {
     sleep: WaitWord,
 }
 
-/// On cache lines of its own (two: processors fetch them in pairs): a worker that looks must not take away what a
-/// submitter works on.
+/// On cache lines of its own (two: processors fetch them in pairs): a worker that looks must not
+/// take away what a submitter works on.
 #[repr(align(128))]
 struct Apart<T>(T);
 
@@ -34,7 +35,8 @@ struct State {
     worker_sleeps: bool,
 }
 
-/// What was submitted, and the value that says it has completed. Small, since a queue may grow long.
+/// What was submitted, and the value that says it has completed. Small, since a queue may grow
+/// long.
 pub(super) struct Item {
     pub(super) work: Box<Work>,
     pub(super) value: u64,
@@ -99,7 +101,8 @@ impl Queue {
         }
     }
 
-    /// Batches of one lane run in order: waits for earlier ones say nothing, one for a later one could never end.
+    /// Batches of one lane run in order: waits for earlier ones say nothing, one for a later one
+    /// could never end.
     fn drop_own_waits(&self, state: &State, waits: &mut Vec<Point>) -> Result<(), DeviceError> {
         let own = state.owner.timeline().id();
         let latest =
@@ -118,8 +121,8 @@ impl Queue {
         }
     }
 
-    /// Moves all batches into `items`, which is empty, waiting until there are some. `seen` is how many pushes the worker
-    /// knows of.
+    /// Moves all batches into `items`, which is empty, waiting until there are some. `seen` is how
+    /// many pushes the worker knows of.
     pub(super) fn take(&self, items: &mut Vec<Item>, seen: &mut u64) -> Taken {
         look(|| self.pushes.0.load(Ordering::Relaxed) != *seen);
         loop {
@@ -132,7 +135,8 @@ impl Queue {
                 std::mem::swap(items, &mut state.items);
                 return Taken::Items(state.owner.clone());
             }
-            // Read under the lock under which a submitter finds `worker_sleeps`: its bump comes after.
+            // Read under the lock under which a submitter finds `worker_sleeps`: its bump comes
+            // after.
             let ticket = self.sleep.load();
             state.worker_sleeps = true;
             drop(state);
@@ -192,8 +196,8 @@ impl Queue {
     }
 }
 
-/// Pauses between two looks: a fraction of a microsecond. Each look takes a cache line from whoever submits; between
-/// looks one who submits many small batches gets several of them in.
+/// Pauses between two looks: a fraction of a microsecond. Each look takes a cache line from whoever
+/// submits; between looks one who submits many small batches gets several of them in.
 const PAUSES: u32 = 8;
 
 fn pause(times: u32) {

@@ -28,7 +28,8 @@ pub(super) fn work(queue: &Queue) {
                 Err(fail(queue, &owner, panicked(name, None, message)))
             });
             if let Err(Failed { cause, behind }) = ran {
-                // A lane that closes hands everything back below; one that fails does so here, and goes on.
+                // A lane that closes hands everything back below; one that fails does so here, and
+                // goes on.
                 discard(queue, &cause, left.by_ref());
                 discard(queue, &cause, behind.into_iter());
                 break;
@@ -49,7 +50,8 @@ struct Failed {
     behind: Vec<Item>,
 }
 
-/// Fails the lane. Before any lease is released: who waits for a buffer must find the failure when it gets there.
+/// Fails the lane. Before any lease is released: who waits for a buffer must find the failure when
+/// it gets there.
 fn fail(queue: &Queue, owner: &TimelineOwner, cause: DeviceError) -> Failed {
     // The queue first: who learns of the failure from the timeline may recover the lane at once.
     let behind = queue.fail(&cause);
@@ -68,8 +70,8 @@ fn refuse_if_closing(queue: &Queue) -> Result<(), DeviceError> {
     }
 }
 
-/// Runs one batch to its end. Its leases are released before anybody learns that it has completed, and after it is
-/// known that it failed.
+/// Runs one batch to its end. Its leases are released before anybody learns that it has completed,
+/// and after it is known that it failed.
 fn run_batch(
     queue: &Queue,
     work: Work,
@@ -181,8 +183,9 @@ fn run_borrowed(
 fn run_copy(copy: &Copy) -> Result<(), DeviceError> {
     let plan = CopyPlan::new(copy.source.view(), copy.target.view())?;
     let (source, target) = (base(&copy.source), base(&copy.target));
-    // SAFETY: both views lie inside their buffers, whose memory the batch's leases keep; whoever submitted the batch
-    // has ordered it with all conflicting work; different buffers never overlap.
+    // SAFETY: both views lie inside their buffers, whose memory the batch's leases keep; whoever
+    // submitted the batch has ordered it with all conflicting work; different buffers never
+    // overlap.
     unsafe {
         match source == target {
             true => plan.run_within(target),
@@ -209,7 +212,8 @@ fn run_dispatch(
         view: arg.view(),
         writes: arg.access.writes(),
     }));
-    // SAFETY: as in `run_copy`; the views of one batch may overlap each other, which `KernelArgs` looks after.
+    // SAFETY: as in `run_copy`; the views of one batch may overlap each other, which `KernelArgs`
+    // looks after.
     let args = unsafe { KernelArgs::from_raw(scratch, &dispatch.scalars) };
     // SAFETY: the call was checked when the batch was submitted.
     unsafe { dispatch.kernel.call_checked(&mut args.with_grid(dispatch.grid)) }

@@ -75,8 +75,9 @@ impl<D: Driver> Drop for DriverDevice<D> {
     fn drop(&mut self) {
         let opened = self.opened.get_mut().unwrap_or_else(PoisonError::into_inner);
         opened.iter().for_each(Closer::close);
-        // What the driver has begun it ends; a program that exits meanwhile would pull the ground from under it. Work
-        // that waits for a lane of another device of the same context may be long in coming, and keeps what it needs.
+        // What the driver has begun it ends; a program that exits meanwhile would pull the ground
+        // from under it. Work that waits for a lane of another device of the same context may be
+        // long in coming, and keeps what it needs.
         let deadline = Deadline::after(CLOSING_TIME);
         opened.iter().for_each(|lane| lane.drain(deadline));
     }

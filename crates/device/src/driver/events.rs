@@ -1,12 +1,13 @@
-//! What stands behind the timeline of a driver's lane: the events of the batches that the driver has.
+//! What stands behind the timeline of a driver's lane: the events of the batches that the driver
+//! has.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{Point, Woken};
 
-/// The events of one lane's batches, by their values. Lanes of the same context find it as the native object of the
-/// timeline, and wait for events where they would otherwise need the host.
+/// The events of one lane's batches, by their values. Lanes of the same context find it as the
+/// native object of the timeline, and wait for events where they would otherwise need the host.
 pub(super) struct Events<E> {
     context: u64,
     table: Mutex<Table<E>>,
@@ -46,7 +47,8 @@ impl<E: Clone + Send + Sync + 'static> Events<E> {
         (events.context == context).then_some(events)
     }
 
-    /// The event of the batch of `value`. Where the driver does not have it yet, `hopeful` is woken when it does.
+    /// The event of the batch of `value`. Where the driver does not have it yet, `hopeful` is woken
+    /// when it does.
     pub(super) fn find(
         &self,
         value: u64,
@@ -62,7 +64,8 @@ impl<E: Clone + Send + Sync + 'static> Events<E> {
         }
     }
 
-    /// The driver has the batch of `value`. Calls `wake` with each lane that waited for that, under a lock.
+    /// The driver has the batch of `value`. Calls `wake` with each lane that waited for that, under
+    /// a lock.
     pub(super) fn hand(&self, value: u64, event: E, wake: impl Fn(Arc<dyn Woken>)) {
         let mut table = self.lock();
         table.handed.push_back((value, event));

@@ -101,7 +101,8 @@ fn flush<D: Driver>(list: &mut OpList<D::Op>, steps: &mut VecDeque<Step<D>>) {
     }
 }
 
-// SAFETY: the queue hands over in order and after all waits (`driver/README.md`); the driver keeps its own contract.
+// SAFETY: the queue hands over in order and after all waits (`driver/README.md`); the driver keeps
+// its own contract.
 unsafe impl<D: Driver> Lane for DriverLane<D> {
     fn info(&self) -> &LaneInfo {
         &self.queue.info
@@ -182,8 +183,8 @@ impl<D: Driver> Closer<D> {
         self.0.upgrade().inspect(|lane| lane.close());
     }
 
-    /// Waits for what the driver has of the lane, and for the bridge to let go of it, until `deadline` at the latest. Not
-    /// on the bridge's thread, which would have to tell.
+    /// Waits for what the driver has of the lane, and for the bridge to let go of it, until
+    /// `deadline` at the latest. Not on the bridge's thread, which would have to tell.
     pub fn drain(&self, deadline: Deadline) {
         let Some(lane) = self.0.upgrade().filter(|lane| !lane.driver.bridge().is_current()) else {
             return;

@@ -20,8 +20,8 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// What `dispatch` comes to on `backend`, on a device whose groups have at most `items_max` work items; `None` where
-    /// there is nothing to launch.
+    /// What `dispatch` comes to on `backend`, on a device whose groups have at most `items_max`
+    /// work items; `None` where there is nothing to launch.
     ///
     /// # Errors
     /// That the kernel has no source for it, or groups that are too large.
@@ -52,8 +52,8 @@ impl Launch {
         Ok(Some(Self { source, views, groups, items }))
     }
 
-    /// The byte of each argument's buffer from which on it is bound: the first, unless the elements in front of the view are
-    /// more than a kernel can count; then a multiple of `alignment`.
+    /// The byte of each argument's buffer from which on it is bound: the first, unless the elements
+    /// in front of the view are more than a kernel can count; then a multiple of `alignment`.
     pub fn bound_starts(&self, alignment: u64) -> Vec<u64> {
         let start = |view: &View| {
             let (first, end) = view.span().unwrap_or((0, 0));

@@ -1,5 +1,5 @@
-//! The life of a lane's batches: pending with us, in flight with the driver, settled. `README.md` beside this file has
-//! the protocol.
+//! The life of a lane's batches: pending with us, in flight with the driver, settled. `README.md`
+//! beside this file has the protocol.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -20,8 +20,9 @@ pub(super) struct LaneQueue<D: Driver> {
     pub(super) info: LaneInfo,
     me: Weak<LaneQueue<D>>,
     state: Mutex<State<D>>,
-    /// What the driver has said since somebody looked. Its callbacks touch this, `endings` and the bridge's inbox, nothing else:
-    /// they may come on any thread, also from within a call of ours that holds `state`.
+    /// What the driver has said since somebody looked. Its callbacks touch this, `endings` and the
+    /// bridge's inbox, nothing else: they may come on any thread, also from within a call of ours
+    /// that holds `state`.
     ended: Mutex<Vec<(u64, Result<(), Arc<str>>)>>,
     /// Runs host functions; started at the first.
     caller: Mutex<Option<Sender<HostFunction>>>,
@@ -30,7 +31,8 @@ pub(super) struct LaneQueue<D: Driver> {
     /// Memory for endings to come.
     #[expect(clippy::vec_box, reason = "the driver is given their addresses")]
     endings: Mutex<Vec<Box<Option<Ending<D>>>>>,
-    /// Goes last: drivers may not survive that a queue is released after its context (PoCL 3.1 does not).
+    /// Goes last: drivers may not survive that a queue is released after its context (PoCL 3.1 does
+    /// not).
     pub(super) driver: Arc<D>,
 }
 
@@ -85,7 +87,8 @@ struct State<D: Driver> {
     times: Option<Vec<CommandTime>>,
 }
 
-/// Why a lane will fail, and the value of the batch with which that begins: those before it complete.
+/// Why a lane will fail, and the value of the batch with which that begins: those before it
+/// complete.
 struct Doom {
     from: u64,
     cause: DeviceError,
@@ -211,7 +214,8 @@ impl<D: Driver> LaneQueue<D> {
         }))
     }
 
-    /// Makes room for `batches` batches at a time, and for one that whoever learns of its end has not seen go.
+    /// Makes room for `batches` batches at a time, and for one that whoever learns of its end has
+    /// not seen go.
     pub(super) fn reserve(&self, batches: usize, waits: usize, buffers: usize) {
         let batches = batches + 1;
         self.info.spares.reserve(batches, waits, buffers);
@@ -272,7 +276,8 @@ impl<D: Driver> LaneQueue<D> {
         Ok(point)
     }
 
-    /// Batches of one lane run in order: waits for earlier ones say nothing, one for a later one could never end.
+    /// Batches of one lane run in order: waits for earlier ones say nothing, one for a later one
+    /// could never end.
     fn drop_own_waits(&self, state: &State<D>, waits: &mut Vec<Wait>) -> Result<(), DeviceError> {
         let own = state.owner.timeline().id();
         let is_own = |wait: &Wait| wait.point.timeline().id() == own;
@@ -412,8 +417,8 @@ impl<D: Driver> LaneQueue<D> {
                 }
                 Err(cause) => {
                     state.doom(flight.value, cause);
-                    // Nobody may think that the lane has stopped while the driver works for it: it is told of with
-                    // the rest of the flight.
+                    // Nobody may think that the lane has stopped while the driver works for it: it
+                    // is told of with the rest of the flight.
                     state.dead.push(Pending {
                         value: flight.value,
                         waits: Vec::new(),
@@ -440,7 +445,8 @@ impl<D: Driver> LaneQueue<D> {
         }
     }
 
-    /// Whether all points in `after` are decided for those who look at timelines, as they are for the driver.
+    /// Whether all points in `after` are decided for those who look at timelines, as they are for
+    /// the driver.
     fn has_seen(&self, after: &mut [Wait]) -> bool {
         let mut all = true;
         for wait in after {
@@ -508,8 +514,8 @@ impl<D: Driver> LaneQueue<D> {
         handed
     }
 
-    /// Looks at the waits of the first pending batch, and tells the bridge of those that need it. Waits that are reached
-    /// are dropped; `events` are those of the others.
+    /// Looks at the waits of the first pending batch, and tells the bridge of those that need it.
+    /// Waits that are reached are dropped; `events` are those of the others.
     fn look(&self, batch: &mut Pending<D>, on_host: bool, events: &mut Vec<D::Event>) -> Readiness {
         let (mut failed, mut blocked) = (None, false);
         batch.waits.retain_mut(|wait| {
@@ -623,8 +629,9 @@ impl<D: Driver> LaneQueue<D> {
         let ending = Ending { lane, ticket: flight.ticket, bell: self.driver.bridge().bell() };
         let ops = flight.steps.iter().flat_map(Step::ops);
         let notes_times = state.times.is_some();
-        // SAFETY: the steps stay in the flight, the flight in the queue, and the leases in either, until the driver has
-        // said that it is done; who submitted the batch has ordered it with all that conflicts.
+        // SAFETY: the steps stay in the flight, the flight in the queue, and the leases in either,
+        // until the driver has said that it is done; who submitted the batch has ordered it with
+        // all that conflicts.
         let handed =
             unsafe { self.driver.hand_over(&state.queue, ops, events, notes_times, ending) };
         let HandedOver { event, refused, has_ended, times } = handed;
@@ -663,7 +670,8 @@ impl<D: Driver> LaneQueue<D> {
             None => return,
         };
         let given_up = mem::take(&mut state.dead).into_iter().chain(mem::take(&mut state.pending));
-        // First it takes no more work: who learns of the failure from the timeline may recover it at once.
+        // First it takes no more work: who learns of the failure from the timeline may recover it
+        // at once.
         state.failed = Some(cause.clone());
         state.owner.fail(cause.clone());
         state.events.abandon();
@@ -685,8 +693,8 @@ impl<D: Driver> LaneQueue<D> {
         DeviceError::Closed { lane: self.info.name.clone() }
     }
 
-    /// Steps are dropped on the bridge's thread: what a host function has captured may do anything when it goes, and
-    /// whoever called us may hold locks.
+    /// Steps are dropped on the bridge's thread: what a host function has captured may do anything
+    /// when it goes, and whoever called us may hold locks.
     fn drop_later(&self, dropped: Vec<Step<D>>) {
         if dropped.iter().any(|step| matches!(step, Step::Call(_))) {
             self.driver.bridge().wake(Arc::new(Dropped(Mutex::new(dropped))));
@@ -704,8 +712,8 @@ impl<D: Driver> Woken for LaneQueue<D> {
     }
 }
 
-/// Empties `steps`. Those that must not be dropped under a lock go to `dropped`: functions of the host, and commands
-/// that nobody else keeps.
+/// Empties `steps`. Those that must not be dropped under a lock go to `dropped`: functions of the
+/// host, and commands that nobody else keeps.
 fn set_aside<D: Driver>(steps: &mut VecDeque<Step<D>>, dropped: &mut Vec<Step<D>>) {
     let is_kept =
         |step: &Step<D>| matches!(step, Step::Ops { list, .. } if Arc::strong_count(list) > 1);
@@ -728,8 +736,9 @@ impl<D: Driver> Woken for Dropped<D> {
 
 /// What a driver calls when commands have ended, once, on any thread.
 ///
-/// It may be called from within a driver's callback, and from within [`Driver::hand_over`]: it only leaves word, and
-/// hands its lane to the bridge, so that nothing of the driver's is released there.
+/// It may be called from within a driver's callback, and from within [`Driver::hand_over`]: it only
+/// leaves word, and hands its lane to the bridge, so that nothing of the driver's is released
+/// there.
 pub struct Ending<D: Driver> {
     lane: Arc<LaneQueue<D>>,
     ticket: u64,

@@ -20,16 +20,17 @@ pub struct RawArg {
     pub writes: bool,
 }
 
-// SAFETY: a `RawArg` is an address and numbers; whoever turns it into references (`KernelArgs::from_raw`) promises
-// that the bytes may be touched there.
+// SAFETY: a `RawArg` is an address and numbers; whoever turns it into references
+// (`KernelArgs::from_raw`) promises that the bytes may be touched there.
 unsafe impl Send for RawArg {}
 // SAFETY: as above.
 unsafe impl Sync for RawArg {}
 
 /// The arguments of one run of a kernel on the CPU.
 ///
-/// A slice is *taken*: the same bytes can be taken for reading any number of times, or for writing once. What would
-/// break that rule (also through another argument that overlaps) is an error, never undefined behaviour.
+/// A slice is *taken*: the same bytes can be taken for reading any number of times, or for writing
+/// once. What would break that rule (also through another argument that overlaps) is an error,
+/// never undefined behaviour.
 #[derive(Debug)]
 pub struct KernelArgs<'a> {
     args: Source<'a>,
@@ -83,8 +84,9 @@ impl<'a> KernelArgs<'a> {
     /// Arguments from addresses.
     ///
     /// # Safety
-    /// Until `'a` ends, every byte of every view (at its base) must be allocated, initialised and not written by
-    /// anybody else; bytes of an argument with `writes` must not be read by anybody else either.
+    /// Until `'a` ends, every byte of every view (at its base) must be allocated, initialised and
+    /// not written by anybody else; bytes of an argument with `writes` must not be read by anybody
+    /// else either.
     #[inline]
     pub unsafe fn from_raw(args: &'a [RawArg], scalars: &'a [Scalar]) -> Self {
         // SAFETY: the caller's promise.
@@ -123,11 +125,12 @@ impl<'a> KernelArgs<'a> {
         self
     }
 
-    /// The same arguments for block `block` of `blocks` that run at the same time: what is written is then taken in
-    /// parts, with [`KernelArgs::block_slice_mut`].
+    /// The same arguments for block `block` of `blocks` that run at the same time: what is written
+    /// is then taken in parts, with [`KernelArgs::block_slice_mut`].
     ///
     /// # Safety
-    /// All arguments of the same call that exist at the same time have the same `blocks`, and each another `block`.
+    /// All arguments of the same call that exist at the same time have the same `blocks`, and each
+    /// another `block`.
     #[inline]
     #[must_use]
     pub unsafe fn with_block(mut self, block: u32, blocks: u32) -> Self {
@@ -185,11 +188,12 @@ impl<'a> KernelArgs<'a> {
         Ok(self.get(arg)?.writes)
     }
 
-    /// The address of the element of `arg` whose indices are all zero. What is done with it is up to the kernel's
-    /// own `unsafe`; the bytes of the view, and no others, are its to touch.
+    /// The address of the element of `arg` whose indices are all zero. What is done with it is up
+    /// to the kernel's own `unsafe`; the bytes of the view, and no others, are its to touch.
     ///
     /// # Errors
-    /// Also where several blocks share what is written: a block has the address of its own part only.
+    /// Also where several blocks share what is written: a block has the address of its own part
+    /// only.
     pub fn pointer(&self, arg: usize) -> Result<*mut u8, DeviceError> {
         let raw = self.get(arg)?;
         self.refuse_shared_by_blocks(arg)?;
@@ -197,7 +201,8 @@ impl<'a> KernelArgs<'a> {
         Ok(raw.base.wrapping_add(raw.view.offset() as usize))
     }
 
-    /// Argument `arg` as a check sees it, its buffer named by its address. What may be written may be read, too.
+    /// Argument `arg` as a check sees it, its buffer named by its address. What may be written may
+    /// be read, too.
     pub(super) fn described(&self, arg: usize) -> Result<Arg, DeviceError> {
         let raw = self.get(arg)?;
         let access = if raw.writes { Access::InOut } else { Access::Input };
@@ -211,15 +216,17 @@ impl<'a> KernelArgs<'a> {
         self.refuse_aliases_of_blocks(arg)?;
         self.refuse_overlap(arg, self.taken.unique.get() | self.taken.strided_mut.get())?;
         self.note(&self.taken.shared, arg);
-        // SAFETY: `contiguous` checked type, alignment and layout; `from_raw` promises that nobody else writes these
-        // bytes during `'a`, and no slice for writing overlaps them (just checked, and refused from now on).
+        // SAFETY: `contiguous` checked type, alignment and layout; `from_raw` promises that nobody
+        // else writes these bytes during `'a`, and no slice for writing overlaps them (just
+        // checked, and refused from now on).
         Ok(unsafe { std::slice::from_raw_parts(pointer, count) })
     }
 
     /// All elements of a contiguous argument, to write.
     ///
     /// # Errors
-    /// Also where the argument was taken before, or overlaps one that was; and where several blocks share it.
+    /// Also where the argument was taken before, or overlaps one that was; and where several blocks
+    /// share it.
     pub fn slice_mut<T: Element>(&self, arg: usize) -> Result<&'a mut [T], DeviceError> {
         self.get(arg)?;
         self.refuse_shared_by_blocks(arg)?;
@@ -242,9 +249,10 @@ impl<'a> KernelArgs<'a> {
         self.refuse_overlap(arg, self.taken.any())?;
         self.note(&self.taken.unique, arg);
         let part = part(count);
-        // SAFETY: `contiguous` checked type, alignment and layout, and `part` lies in `0..count`; `from_raw` promises
-        // that nobody else touches these bytes during `'a` (other blocks take other parts, since parts of different
-        // blocks are disjoint), and nothing that was taken overlaps them.
+        // SAFETY: `contiguous` checked type, alignment and layout, and `part` lies in `0..count`;
+        // `from_raw` promises that nobody else touches these bytes during `'a` (other blocks take
+        // other parts, since parts of different blocks are disjoint), and nothing that was taken
+        // overlaps them.
         Ok(unsafe { std::slice::from_raw_parts_mut(pointer.add(part.start), part.len()) })
     }
 
@@ -321,8 +329,8 @@ impl<'a> KernelArgs<'a> {
         Ok(())
     }
 
-    /// Blocks do not know what others have taken: where two arguments overlap and one is written, one block could write
-    /// what another holds.
+    /// Blocks do not know what others have taken: where two arguments overlap and one is written,
+    /// one block could write what another holds.
     fn refuse_aliases_of_blocks(&self, arg: usize) -> Result<(), DeviceError> {
         if self.blocks == 1 {
             return Ok(());
@@ -407,8 +415,9 @@ impl<'a, T: Element> Strided<'a, T> {
     /// Where `index` has another rank than the view or lies outside, as for a slice.
     #[inline]
     pub fn get(&self, index: &[u64]) -> T {
-        // SAFETY: `place` is the address of an element of the view, aligned (`typed`), and initialised and not
-        // written by anybody else (`from_raw`); no reference for writing covers it (`refuse_overlap`).
+        // SAFETY: `place` is the address of an element of the view, aligned (`typed`), and
+        // initialised and not written by anybody else (`from_raw`); no reference for writing covers
+        // it (`refuse_overlap`).
         unsafe { self.place(index).read() }
     }
 
@@ -450,8 +459,8 @@ impl<'a, T: Element> StridedMut<'a, T> {
     /// Where `index` has another rank than the view or lies outside, as for a slice.
     #[inline]
     pub fn set(&mut self, index: &[u64], value: T) {
-        // SAFETY: as in `Strided::get`; `from_raw` gives sole access to what may be written, and no reference at all
-        // covers it.
+        // SAFETY: as in `Strided::get`; `from_raw` gives sole access to what may be written, and no
+        // reference at all covers it.
         unsafe { self.0.place(index).write(value) }
     }
 }

@@ -17,14 +17,16 @@
 //! | 2 to 9 | shape, zero beyond the rank |
 //! | 10 to 17 | strides in elements, signed, zero beyond the rank |
 //!
-//! Scalars take one word each for `f32`, `i32`, `u32` and `bool` (0 or 1), two (low, high) for 64-bit ones. Where a
-//! [`KernelSource`] names the types of its scalars, what is given is converted to them first.
+//! Scalars take one word each for `f32`, `i32`, `u32` and `bool` (0 or 1), two (low, high) for
+//! 64-bit ones. Where a [`KernelSource`] names the types of its scalars, what is given is converted
+//! to them first.
 //!
-//! What is bound begins at a multiple of four bytes that the backend may align down further (Vulkan has a least
-//! alignment), and extends to a multiple of four bytes behind the last element, so that elements smaller than a word
-//! can be reached as parts of words. An argument without elements is bound to anything. Where work is
-//! counted in one dimension, groups beyond 65,535 continue along y: a group's number is `x + y * groups_along_x`, and
-//! a kernel leaves out what lies beyond its elements.
+//! What is bound begins at a multiple of four bytes that the backend may align down further (Vulkan
+//! has a least alignment), and extends to a multiple of four bytes behind the last element, so that
+//! elements smaller than a word can be reached as parts of words. An argument without elements is
+//! bound to anything. Where work is counted in one dimension, groups beyond 65,535 continue along
+//! y: a group's number is `x + y * groups_along_x`, and a kernel leaves out what lies beyond its
+//! elements.
 
 use syncline_deps::{MAX_DIMS, View};
 
@@ -64,8 +66,8 @@ impl ScalarType {
 impl KernelSource {
     /// Appends the parameter block of one launch to `out`.
     ///
-    /// `bound_starts` has, for each argument, the byte of its buffer at which what is bound begins: not behind the
-    /// first byte that the view touches ([`View::span`]).
+    /// `bound_starts` has, for each argument, the byte of its buffer at which what is bound begins:
+    /// not behind the first byte that the view touches ([`View::span`]).
     ///
     /// ```
     /// use syncline_deps::{Dtype, View};
@@ -82,8 +84,8 @@ impl KernelSource {
     /// ```
     ///
     /// # Errors
-    /// A view that does not lie on whole elements, or reaches further than 32 bits can count; fewer scalars than the
-    /// source names.
+    /// A view that does not lie on whole elements, or reaches further than 32 bits can count; fewer
+    /// scalars than the source names.
     pub fn parameters(
         &self,
         views: &[View],

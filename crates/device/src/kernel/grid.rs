@@ -5,7 +5,8 @@ use syncline_deps::View;
 use super::KernelSource;
 use crate::DeviceError;
 
-/// The most groups along x that every device allows: work counted in one dimension continues along y beyond.
+/// The most groups along x that every device allows: work counted in one dimension continues along
+/// y beyond.
 pub const GROUPS_ALONG_X: u32 = 65_535;
 
 /// A rule that says how many groups a launch has.
@@ -26,8 +27,8 @@ pub enum Grid {
         /// The argument.
         arg: usize,
     },
-    /// One group for each tile of the last two dimensions of argument `arg`: columns of tiles along x, rows along y,
-    /// matrices along z.
+    /// One group for each tile of the last two dimensions of argument `arg`: columns of tiles along
+    /// x, rows along y, matrices along z.
     Tiles {
         /// The argument.
         arg: usize,
@@ -39,7 +40,8 @@ pub enum Grid {
 }
 
 impl KernelSource {
-    /// The groups of a launch on `views`, along each dimension. Where one is zero there is nothing to launch.
+    /// The groups of a launch on `views`, along each dimension. Where one is zero there is nothing
+    /// to launch.
     ///
     /// ```
     /// use syncline_deps::{Dtype, View};

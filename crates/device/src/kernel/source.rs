@@ -1,4 +1,5 @@
-//! Sources: the text of a kernel for a backend that compiles it, one or one for each kind of arguments.
+//! Sources: the text of a kernel for a backend that compiles it, one or one for each kind of
+//! arguments.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,9 +13,10 @@ use crate::Backend;
 /// A kernel's source for a backend that compiles it: a function that receives its arguments as
 /// [`KernelSource::parameters`] says.
 ///
-/// WGSL is safe ([`KernelSource::wgsl`]): it is compiled with checks of all bounds, and refused where it
-/// declares that it writes what its task only reads. Other languages reach any memory of the process
-/// ([`KernelSource::native`]); such a source belongs to the one kernel that it was made for, and has no clones.
+/// WGSL is safe ([`KernelSource::wgsl`]): it is compiled with checks of all bounds, and refused
+/// where it declares that it writes what its task only reads. Other languages reach any memory of
+/// the process ([`KernelSource::native`]); such a source belongs to the one kernel that it was made
+/// for, and has no clones.
 #[derive(Debug)]
 pub struct KernelSource {
     key: usize,
@@ -28,23 +30,24 @@ pub struct KernelSource {
 }
 
 impl KernelSource {
-    /// The function `entry` in WGSL for Vulkan, launched in groups of `group` work items, which must agree with its
-    /// `@workgroup_size`; there are as many groups as each dispatch says.
+    /// The function `entry` in WGSL for Vulkan, launched in groups of `group` work items, which
+    /// must agree with its `@workgroup_size`; there are as many groups as each dispatch says.
     ///
-    /// An index that is out of bounds reaches some element of the same variable instead. So a kernel that leaves its
-    /// arguments' views can give other tasks wrong numbers, where views of theirs lie between its own elements, but it
-    /// reaches nothing else.
+    /// An index that is out of bounds reaches some element of the same variable instead. So a
+    /// kernel that leaves its arguments' views can give other tasks wrong numbers, where views of
+    /// theirs lie between its own elements, but it reaches nothing else.
     pub fn wgsl(text: impl Into<Arc<str>>, entry: &str, group: [u32; 3]) -> Self {
         Self::new(Backend::Vulkan, text.into(), entry, group, true)
     }
 
-    /// The function `entry` in OpenCL C, CUDA C or PTX, or in WGSL that is compiled without checks of bounds; launched
-    /// in groups of `group` work items, as many as each dispatch says.
+    /// The function `entry` in OpenCL C, CUDA C or PTX, or in WGSL that is compiled without checks
+    /// of bounds; launched in groups of `group` work items, as many as each dispatch says.
     ///
     /// # Safety
-    /// On all arguments and scalars that the kernel's check ([`KernelBuilder::check`](crate::KernelBuilder::check))
-    /// lets pass, and over any number of groups, the function touches no memory but the elements of its arguments and
-    /// the parameter block, and writes only arguments that the task writes.
+    /// On all arguments and scalars that the kernel's check
+    /// ([`KernelBuilder::check`](crate::KernelBuilder::check)) lets pass, and over any number of
+    /// groups, the function touches no memory but the elements of its arguments and the parameter
+    /// block, and writes only arguments that the task writes.
     pub unsafe fn native(
         backend: Backend,
         text: impl Into<Arc<str>>,
@@ -87,7 +90,8 @@ impl KernelSource {
         self.group
     }
 
-    /// The types of its scalars, to which what is given is converted; `None` passes them on as they are.
+    /// The types of its scalars, to which what is given is converted; `None` passes them on as they
+    /// are.
     pub fn scalar_types(&self) -> Option<&[ScalarType]> {
         self.scalars.as_deref()
     }

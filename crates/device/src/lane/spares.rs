@@ -6,8 +6,9 @@ use crate::{Lease, Point};
 
 /// Emptied vectors with the room that they have.
 ///
-/// A batch takes its vectors here and its lane gives them back, so that a lane on which the same batches are submitted
-/// again and again allocates nothing. How many are kept is bounded by [`Spares::reserve`].
+/// A batch takes its vectors here and its lane gives them back, so that a lane on which the same
+/// batches are submitted again and again allocates nothing. How many are kept is bounded by
+/// [`Spares::reserve`].
 #[derive(Debug, Default)]
 pub struct Spares {
     points: Mutex<Vec<Vec<Point>>>,
@@ -18,7 +19,8 @@ pub struct Spares {
 const KEPT: usize = 16;
 
 impl Spares {
-    /// Makes sure that `batches` batches find a vector each with room for `waits` points, and one for `leases` leases.
+    /// Makes sure that `batches` batches find a vector each with room for `waits` points, and one
+    /// for `leases` leases.
     pub fn reserve(&self, batches: usize, waits: usize, leases: usize) {
         reserve(&mut lock(&self.points), batches, waits);
         reserve(&mut lock(&self.leases), batches, leases);

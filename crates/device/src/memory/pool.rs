@@ -7,8 +7,8 @@ use crate::{DeviceError, DeviceSpec, MemoryUse};
 
 /// Keeps pieces of memory by size class, under one cap, for any backend's kind of piece `P`.
 ///
-/// Sizes are rounded up to one of four classes between powers of two, so that at most a quarter is wasted and a piece
-/// fits many requests. Kept pieces are released before a request is refused.
+/// Sizes are rounded up to one of four classes between powers of two, so that at most a quarter is
+/// wasted and a piece fits many requests. Kept pieces are released before a request is refused.
 #[derive(Debug)]
 pub struct Pool<P> {
     device: DeviceSpec,
@@ -41,7 +41,8 @@ impl<P> Pool<P> {
         least.checked_next_multiple_of(step).unwrap_or(bytes)
     }
 
-    /// A piece of at least `bytes` bytes: one that was kept, or what `create` makes of the class's size.
+    /// A piece of at least `bytes` bytes: one that was kept, or what `create` makes of the class's
+    /// size.
     ///
     /// # Errors
     /// [`DeviceError::OutOfMemory`] where the cap does not allow it, or `create` has none.

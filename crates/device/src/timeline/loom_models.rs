@@ -1,4 +1,5 @@
-//! Models of the wake-up protocol, explored over all interleavings. `README.md` names the scenarios.
+//! Models of the wake-up protocol, explored over all interleavings. `README.md` names the
+//! scenarios.
 
 use loom::thread;
 
@@ -96,7 +97,8 @@ fn loom_work_before_a_signal_is_seen_after_the_wait() {
         let (awaited, seen) = (timeline.clone(), work.clone());
         let waiter = thread::spawn(move || {
             awaited.wait(1, Deadline::NEVER).unwrap();
-            // SAFETY: `loom` checks it: the writer's access happens before the signal, this one after the wait.
+            // SAFETY: `loom` checks it: the writer's access happens before the signal, this one
+            // after the wait.
             seen.with(|value| unsafe { *value })
         });
         // SAFETY: as above.

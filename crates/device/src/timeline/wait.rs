@@ -17,14 +17,15 @@ impl Wake for Watcher {
     }
 }
 
-/// Waits until every point is reached. The first failure of any of them ends the wait at once, also when another
-/// point would never be reached. No points: returns at once.
+/// Waits until every point is reached. The first failure of any of them ends the wait at once, also
+/// when another point would never be reached. No points: returns at once.
 pub fn wait_all(points: &[Point], deadline: Deadline) -> Result<(), DeviceError> {
     match points {
         [] => Ok(()),
         [point] => point.wait(deadline),
         _ => {
-            // One point a timeline is enough, the latest: a list of thousands often names a few lanes.
+            // One point a timeline is enough, the latest: a list of thousands often names a few
+            // lanes.
             let mut latest: Vec<Point> = points.to_vec();
             latest.sort_by_key(|point| (point.timeline().id(), Reverse(point.value())));
             latest.dedup_by_key(|point| point.timeline().id());

@@ -10,8 +10,9 @@ use crate::{Point, PointStatus, drop_guarded};
 
 /// Code to call when a timeline changes or a token is cancelled.
 pub trait Wake: Send + Sync {
-    /// Called by the thread that signals or fails a timeline, or cancels a token. It should return soon,
-    /// since that thread waits for it. A panic ends there; other wakers are called all the same.
+    /// Called by the thread that signals or fails a timeline, or cancels a token. It should return
+    /// soon, since that thread waits for it. A panic ends there; other wakers are called all the
+    /// same.
     ///
     /// A call that is under way when a [`Watch`] is dropped may end after that.
     fn wake(&self);
@@ -24,10 +25,12 @@ pub struct Watch {
 }
 
 impl Point {
-    /// Has `waker` called when this point may have been decided, without a thread that sleeps until then.
+    /// Has `waker` called when this point may have been decided, without a thread that sleeps until
+    /// then.
     ///
-    /// The call comes after a [`Watch::look`] that found the point pending, at the next change of its timeline; who is
-    /// called looks again. Backends use it to hold back work until a timeline of somebody else has moved.
+    /// The call comes after a [`Watch::look`] that found the point pending, at the next change of
+    /// its timeline; who is called looks again. Backends use it to hold back work until a timeline
+    /// of somebody else has moved.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -54,7 +57,8 @@ impl Point {
         Watch { point: self.clone(), id }
     }
 
-    /// Where the point stands; if it is pending, the next change of its timeline wakes all who watch it.
+    /// Where the point stands; if it is pending, the next change of its timeline wakes all who
+    /// watch it.
     pub(crate) fn arm(&self) -> PointStatus {
         self.timeline().arm(self.value())
     }
@@ -68,7 +72,8 @@ impl Watch {
 
     /// Where the point stands; if it is pending, the next change of its timeline calls the waker.
     pub fn look(&self) -> PointStatus {
-        // The entry is on the list before the timeline is armed, so that whoever finds it armed finds the entry too.
+        // The entry is on the list before the timeline is armed, so that whoever finds it armed
+        // finds the entry too.
         self.point.arm()
     }
 }
@@ -92,8 +97,8 @@ pub(super) struct Registration {
     pub(super) waker: Arc<dyn Wake>,
 }
 
-/// The wakers to call, each once, taken off the list so that they are called under no lock. Up to eight different ones
-/// need no memory.
+/// The wakers to call, each once, taken off the list so that they are called under no lock. Up to
+/// eight different ones need no memory.
 #[derive(Default)]
 pub(super) struct Wakers {
     few: [Option<Arc<dyn Wake>>; 8],

@@ -27,7 +27,8 @@ fn bridge() -> Bridge {
     Bridge::start("test", DeviceSpec::CPU).unwrap()
 }
 
-/// Another thread counts up, through values that decide nothing, while waits are asked for: each must be answered.
+/// Another thread counts up, through values that decide nothing, while waits are asked for: each
+/// must be answered.
 #[test]
 fn no_wait_is_lost_while_its_timeline_moves() {
     const ROUNDS: u64 = 20_000;

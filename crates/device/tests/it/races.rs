@@ -224,7 +224,8 @@ fn an_allocator_may_panic_and_may_not_use_the_buffer_that_it_allocates_for() {
     assert_eq!(allocator.1.load(Ordering::Relaxed), 1, "once for the buffer");
 }
 
-/// Runs `host` in a kernel that writes `used`, on a lane whose next batch writes `behind`. Returns what it found.
+/// Runs `host` in a kernel that writes `used`, on a lane whose next batch writes `behind`. Returns
+/// what it found.
 fn on_lane(
     device: &Arc<dyn Device>,
     [used, behind]: [&Buffer; 2],

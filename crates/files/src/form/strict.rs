@@ -1,4 +1,5 @@
-//! A deserializer around another one that checks the names of members and remembers where an error was.
+//! A deserializer around another one that checks the names of members and remembers where an error
+//! was.
 
 use std::cell::RefCell;
 use std::collections::HashSet;

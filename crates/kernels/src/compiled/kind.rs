@@ -38,8 +38,8 @@ impl Kind {
         matches!(self, Kind::F64 | Kind::I64 | Kind::U64)
     }
 
-    /// The type as which a scalar of this kind is handed over. All integers are: arithmetic modulo 2^32 on the low word
-    /// of a 64-bit one is what the CPU does with the whole of it.
+    /// The type as which a scalar of this kind is handed over. All integers are: arithmetic modulo
+    /// 2^32 on the low word of a 64-bit one is what the CPU does with the whole of it.
     pub fn scalar(self) -> ScalarType {
         match self {
             Kind::F32 => ScalarType::F32,
@@ -49,7 +49,8 @@ impl Kind {
     }
 }
 
-/// The unsigned integers of the same size, for kernels that move elements and need not know what they mean.
+/// The unsigned integers of the same size, for kernels that move elements and need not know what
+/// they mean.
 pub fn bits_of(dtype: Dtype) -> Dtype {
     match dtype.bytes() {
         1 => Dtype::U8,

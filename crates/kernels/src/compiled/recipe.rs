@@ -24,7 +24,8 @@ pub enum Numbers {
     Alike,
     /// All arguments have one dtype, and are moved as bits.
     Bits,
-    /// As [`Numbers::Alike`] where the language computes in the kind, else as bits: for a value that is stored only.
+    /// As [`Numbers::Alike`] where the language computes in the kind, else as bits: for a value
+    /// that is stored only.
     Value,
     /// Floats of any size are computed in single precision.
     Single,
@@ -48,7 +49,8 @@ pub enum ScalarUse {
 /// What goes around the text of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// One work item for each element, number `i`, of the last argument; this statement, the same in all languages.
+    /// One work item for each element, number `i`, of the last argument; this statement, the same
+    /// in all languages.
     Element(&'static str),
     /// One work item for each element; statements of each language.
     ElementText,
@@ -160,7 +162,8 @@ impl Recipe {
         }
     }
 
-    /// Whether elements are reached by their number, so that the layout makes a difference to the source.
+    /// Whether elements are reached by their number, so that the layout makes a difference to the
+    /// source.
     pub fn counts_elements(&self) -> bool {
         matches!(self.frame, Frame::Element(_) | Frame::ElementText)
     }

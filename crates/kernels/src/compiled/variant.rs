@@ -14,7 +14,8 @@ pub struct ArgumentVariant {
     pub is_flat: bool,
 }
 
-/// Elements that a compiled kernel counts at most: numbers of elements, rounded up to whole groups, fit into 32 bits.
+/// Elements that a compiled kernel counts at most: numbers of elements, rounded up to whole groups,
+/// fit into 32 bits.
 const ELEMENTS_MAX: u64 = 1 << 31;
 
 const BITS: u32 = 6;

@@ -122,7 +122,8 @@ pub fn axpy(args: &mut KernelArgs<'_>) -> Done {
     Ok(())
 }
 
-/// `target = gelu(source)`, by the error function or, with `approximate`, by the hyperbolic tangent.
+/// `target = gelu(source)`, by the error function or, with `approximate`, by the hyperbolic
+/// tangent.
 pub fn gelu(args: &mut KernelArgs<'_>) -> Done {
     let (source, target) = (Operand::read(args, 0)?, Operand::write(args, 1)?);
     if args.scalar(0)?.as_bool() {

@@ -166,8 +166,9 @@ fn compute<N: Gemm>(a: &Factor<N>, b: &Factor<N>, c: &Factor<N>, alpha: N, beta:
         let message = format!("{:?} times {:?} does not give {:?}", a.sizes, b.sizes, c.sizes);
         return Err(DeviceError::BadArgument { arg: 0, message });
     }
-    // SAFETY: the sizes go together, as was just checked, so that all elements that the product reaches lie in operands
-    // of the kernel, or in a copy of one that the factor keeps. A target is an operand that may be written.
+    // SAFETY: the sizes go together, as was just checked, so that all elements that the product
+    // reaches lie in operands of the kernel, or in a copy of one that the factor keeps. A target is
+    // an operand that may be written.
     unsafe {
         N::gemm(
             [height, depth, width],

@@ -7,8 +7,9 @@ use super::number::Number;
 
 /// An argument as its address, dtype, shape and strides.
 ///
-/// Operands may overlap: nothing here makes a reference to an element, and a body reads all it needs of a row before
-/// it stores that row. Nothing outside of an operand is ever reached, whatever a body asks for.
+/// Operands may overlap: nothing here makes a reference to an element, and a body reads all it
+/// needs of a row before it stores that row. Nothing outside of an operand is ever reached,
+/// whatever a body asks for.
 #[derive(Clone, Copy)]
 pub struct Operand<'a> {
     base: *mut u8,
@@ -60,7 +61,8 @@ impl<'a> Operand<'a> {
         let dtype = self.dtype();
         for (count, number) in into.iter_mut().enumerate() {
             let pointer = place.wrapping_offset(count as isize * stride);
-            // SAFETY: `locate` checked that the elements lie in the view, whose bytes the kernel may read.
+            // SAFETY: `locate` checked that the elements lie in the view, whose bytes the kernel
+            // may read.
             *number = unsafe { N::load(dtype, pointer) };
         }
     }
@@ -77,8 +79,8 @@ impl<'a> Operand<'a> {
         }
     }
 
-    /// The address of a two-dimensional operand and its strides in elements, for code that takes pointers; `None`
-    /// where the elements are not of `dtype` or do not lie on whole elements.
+    /// The address of a two-dimensional operand and its strides in elements, for code that takes
+    /// pointers; `None` where the elements are not of `dtype` or do not lie on whole elements.
     pub fn matrix(&self, dtype: Dtype) -> Option<(*mut u8, [isize; 2])> {
         let bytes = dtype.bytes() as i64;
         let aligned = (self.base as u64).is_multiple_of(dtype.bytes());
@@ -104,7 +106,8 @@ impl<'a> Operand<'a> {
         Ok(numbers)
     }
 
-    /// The address of element `start` of row `row` and the stride there, after checking that `count` elements follow.
+    /// The address of element `start` of row `row` and the stride there, after checking that
+    /// `count` elements follow.
     fn locate(&self, row: u64, start: usize, count: usize) -> (*mut u8, isize) {
         let (shape, strides) = (self.view.shape(), self.view.strides());
         let end = start.checked_add(count);

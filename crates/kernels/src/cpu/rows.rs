@@ -49,7 +49,8 @@ pub fn reduce_max(args: &mut KernelArgs<'_>) -> Done {
     }))
 }
 
-/// Each row exponentiated and divided by its sum; with `causal`, row `i` sees elements `0..=i` only.
+/// Each row exponentiated and divided by its sum; with `causal`, row `i` sees elements `0..=i`
+/// only.
 pub fn softmax(args: &mut KernelArgs<'_>) -> Done {
     let (source, target) = (Operand::read(args, 0)?, Operand::write(args, 1)?);
     let causal = args.scalar(0)?.as_bool();

@@ -83,7 +83,8 @@ fn backward(l: &Dense<f32>, x: &mut [f32]) {
     }
 }
 
-/// Eight sums side by side, so that the compiler can use vectors; the order is fixed, hence the result.
+/// Eight sums side by side, so that the compiler can use vectors; the order is fixed, hence the
+/// result.
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0f32; 8];
     let (a_blocks, b_blocks) = (a.chunks_exact(8), b.chunks_exact(8));

@@ -1,5 +1,5 @@
-//! Conversions between kinds of numbers, as the CPU makes them: floats to integers are cut off and become the nearest
-//! in range, integers to integers keep their low bits.
+//! Conversions between kinds of numbers, as the CPU makes them: floats to integers are cut off and
+//! become the nearest in range, integers to integers keep their low bits.
 
 use syncline_deps::Dtype;
 
@@ -36,7 +36,8 @@ fn saturating(target: Dtype) -> String {
         _ => (i32::MIN.into(), i32::MAX.into()),
     };
     let to = if least == 0 { "u32" } else { "i32" };
-    // One more than the largest is a power of two, hence a float, and everything from there on is out of range.
+    // One more than the largest is a power of two, hence a float, and everything from there on is
+    // out of range.
     format!(
         "    if is_nan(x) {{\n        return {to}(0);\n    }}\n    \
          if x <= {least}.0 {{\n        return {to}({least});\n    }}\n    \

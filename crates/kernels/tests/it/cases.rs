@@ -1,4 +1,5 @@
-//! Random calls of a kernel: shapes that go together, dtypes, layouts, scalars and values, and what must come out.
+//! Random calls of a kernel: shapes that go together, dtypes, layouts, scalars and values, and what
+//! must come out.
 
 use syncline_deps::{Access, Dtype};
 use syncline_device::Scalar;
@@ -73,8 +74,8 @@ fn terms(name: &str, shapes: &[Vec<u64>], scalars: &[Scalar]) -> u64 {
     }
 }
 
-/// Element types that go together, for every dtype that the kernel takes: all arguments alike, or each float of its own
-/// where the kernel computes in `f32`.
+/// Element types that go together, for every dtype that the kernel takes: all arguments alike, or
+/// each float of its own where the kernel computes in `f32`.
 pub fn dtypes(entry: &Entry, rng: &mut Rng) -> Vec<Vec<Dtype>> {
     let parameters = &entry.signature.parameters;
     let one_of_each = |rng: &mut Rng| parameters.iter().map(|p| *rng.pick(p.dtypes)).collect();
@@ -118,7 +119,8 @@ pub fn values(name: &str, position: usize, held: &Held, rows: u64, rng: &mut Rng
         .collect();
     match (name, position) {
         ("embedding", 1) => values.iter_mut().for_each(|id| *id = rng.range(0..rows) as f64),
-        // Strongly diagonal, so that the triangle is well conditioned and the matrix positive definite.
+        // Strongly diagonal, so that the triangle is well conditioned and the matrix positive
+        // definite.
         ("potrf" | "trsm", 0) => {
             let order = shape[0] as usize;
             for row in 0..order {
@@ -167,8 +169,8 @@ impl Case {
         Self { held, scalars, wanted, bound }
     }
 
-    /// Fails unless the last argument is what it must be, and nothing else has changed; `before` are the bytes of all
-    /// arguments before the call.
+    /// Fails unless the last argument is what it must be, and nothing else has changed; `before`
+    /// are the bytes of all arguments before the call.
     pub fn verify(&self, name: &str, before: &[Vec<u8>]) {
         let shapes: Vec<_> = self.held.iter().map(|held| held.view).collect();
         let (target, inputs) = self.held.split_last().unwrap();

@@ -1,5 +1,5 @@
-//! Every kernel on real devices, through their lanes, against the plain reference; integers against the CPU, bit for
-//! bit.
+//! Every kernel on real devices, through their lanes, against the plain reference; integers against
+//! the CPU, bit for bit.
 //!
 //! A missing driver is a failure in CI, and a visible skip elsewhere.
 
@@ -63,7 +63,8 @@ fn is_refused_by_design(device: &Arc<dyn Device>, error: &DeviceError, held: &[H
         && wide
 }
 
-/// Every compilation takes a driver a while: all dtypes are tried in CI, elsewhere `f32` and another one.
+/// Every compilation takes a driver a while: all dtypes are tried in CI, elsewhere `f32` and
+/// another one.
 fn some_of<T: Clone>(all: Vec<T>, rng: &mut Rng) -> Vec<T> {
     if is_ci() || std::env::var_os("SYNCLINE_THOROUGH").is_some() {
         return all;
@@ -191,7 +192,8 @@ fn integers_on_opencl_are_those_of_the_cpu() {
     all_as_the_cpu("integers_on_opencl_are_those_of_the_cpu", opencl());
 }
 
-/// A target that is the source, byte for byte: every work item reads what it needs of an element before it stores it.
+/// A target that is the source, byte for byte: every work item reads what it needs of an element
+/// before it stores it.
 fn in_place(device: Option<Arc<dyn Device>>) {
     let Some(device) = device else { return };
     let library = Library::builtin();

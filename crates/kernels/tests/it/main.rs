@@ -1,9 +1,11 @@
 //! Tests of the built-in kernels.
 //!
-//! - `against_reference`: every kernel, random shapes, dtypes, strides and scalars, against the plain reference
+//! - `against_reference`: every kernel, random shapes, dtypes, strides and scalars, against the
+//!   plain reference
 //! - `exact`: integers and aliasing arguments, bit for bit
 //! - `refusals`: calls that must be refused before anything runs
-//! - `wrong_calls`: every kernel on every backend, called at random: an error, or what the reference says
+//! - `wrong_calls`: every kernel on every backend, called at random: an error, or what the
+//!   reference says
 //! - `devices`: every kernel on real devices, against the plain reference and against the CPU
 //! - `sources`: every variant in WGSL, parsed and validated
 //! - `foreign`: a kernel from a shared object, compiled by the test

@@ -131,7 +131,8 @@ pub fn rounded(dtype: Dtype, value: f64) -> f64 {
     }
 }
 
-/// The integer of `dtype` that a float becomes: its fraction is cut off, and what is out of range is the nearest.
+/// The integer of `dtype` that a float becomes: its fraction is cut off, and what is out of range
+/// is the nearest.
 pub fn saturated(dtype: Dtype, value: f64) -> f64 {
     match dtype {
         Dtype::I64 => value as i64 as f64,

@@ -1,5 +1,6 @@
-//! Calls that are wrong in some way, or in none: every kernel on every backend refuses them, or does what the plain
-//! reference says. All arguments lie in few buffers, so that they alias, and what lies beside them shows damage.
+//! Calls that are wrong in some way, or in none: every kernel on every backend refuses them, or
+//! does what the plain reference says. All arguments lie in few buffers, so that they alias, and
+//! what lies beside them shows damage.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +15,15 @@ use crate::cases::{is_float, shapes, values, wanted};
 use crate::devices::{opencl, vulkan};
 use crate::support::Held;
 
-/// Bytes of each buffer: room for the arguments of most calls, and for ASan to see what goes beyond.
+/// Bytes of each buffer: room for the arguments of most calls, and for ASan to see what goes
+/// beyond.
 const BYTES: u64 = 24 << 10;
 
 /// A size that no memory holds: harmless beside a size of zero, or where nothing advances.
 const HUGE: u64 = 1 << 40;
 
-/// Kernels whose errors add up where many elements are the same number: the bound is for errors that do not.
+/// Kernels whose errors add up where many elements are the same number: the bound is for errors
+/// that do not.
 const SUMS: [&str; 7] = ["reduce_sum", "softmax", "layernorm", "rmsnorm", "gemm", "syrk", "trsm"];
 
 /// A call, and the buffer of each argument.
@@ -192,7 +195,8 @@ impl Call {
         Ok(args)
     }
 
-    /// Whether the reference can say what comes out: all numbers are such that it computes with them as kernels do.
+    /// Whether the reference can say what comes out: all numbers are such that it computes with
+    /// them as kernels do.
     fn is_comparable(&self, entry: &Entry) -> bool {
         let name = entry.signature.name.as_str();
         if self.held.last().is_none_or(|target| target.view.is_empty()) {

@@ -17,7 +17,8 @@ pub struct Job(pub Child);
 
 impl Drop for Job {
     fn drop(&mut self) {
-        // The launcher passes a polite signal on to its ranks, wherever they are; a kill it could not.
+        // The launcher passes a polite signal on to its ranks, wherever they are; a kill it could
+        // not.
         let pid = self.0.id().to_string();
         if self.0.try_wait().is_ok_and(|ended| ended.is_none()) {
             let _ = Command::new("kill").args(["-TERM", &pid]).status();

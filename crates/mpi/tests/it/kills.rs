@@ -33,7 +33,8 @@ pub fn endless(rank: &Rank) {
     }
 }
 
-/// Starts three endless ranks, sends `signal` to one of them after a while, and returns what the job says.
+/// Starts three endless ranks, sends `signal` to one of them after a while, and returns what the
+/// job says.
 fn signal_one(launcher: &RankLauncher, ways: &str, victim: usize, signal: &str) -> jobs::Said {
     let mut job = jobs::start(on_one_host(launcher, 3), &format!("endless {ways}"));
     let mut lines = BufReader::new(job.0.stdout.take().unwrap()).lines();
@@ -75,7 +76,8 @@ fn a_stopped_rank_ends_the_job_at_the_deadline() {
     let Some(launcher) = launcher() else { return };
     for (ways, victim) in [("auto shared", 1), ("put apart", 2), ("messages apart", 0)] {
         let said = signal_one(&launcher, ways, victim, "-STOP");
-        // Whoever gives up first names whom it waits for: the stopped one, or one that waits for it in turn.
+        // Whoever gives up first names whom it waits for: the stopped one, or one that waits for it
+        // in turn.
         let names_it = said.stderr.contains("FAILED PE") && said.stderr.contains("ms for PE");
         assert!(names_it, "{ways}: {}", said.stderr);
     }

@@ -10,7 +10,8 @@
 //! | `kills` | ranks that are killed or stopped |
 //! | `two_hosts` | the whole set between two network namespaces, over TCP |
 //!
-//! `arrays`, `groups`, `meshes`, `models` and `parts` are those of the resharding crate's own tests: the same refits, and the same oracle.
+//! `arrays`, `groups`, `meshes`, `models` and `parts` are those of the resharding crate's own
+//! tests: the same refits, and the same oracle.
 
 #![cfg(feature = "mpi")]
 

@@ -98,7 +98,8 @@ const SET: &[Scenario] = &[
     ("other slots", services::other_slots),
 ];
 
-/// Not a test of its own: what the other tests start as their ranks. `mpirun` passes the environment on.
+/// Not a test of its own: what the other tests start as their ranks. `mpirun` passes the
+/// environment on.
 #[test]
 fn one_rank_of_a_job() {
     let Ok(text) = std::env::var(SCENARIO) else { return };

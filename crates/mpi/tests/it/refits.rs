@@ -8,7 +8,8 @@ use crate::models::{bind, model, shards};
 use crate::ranks::{PATIENCE, Rank};
 use crate::{meshes, parts};
 
-/// Refits `from` to `to` twice, into destinations or into memory by a coin of each rank, and compares.
+/// Refits `from` to `to` twice, into destinations or into memory by a coin of each rank, and
+/// compares.
 fn check_refit(rank: &Rank, rng: &mut Rng, from: &Layout, to: &Layout, slots: &[usize]) {
     let coins: Vec<bool> = (0..rank.size()).map(|_| rng.one_in(2)).collect();
     let slots = (rng.below(3) + 1, *rng.pick(slots));

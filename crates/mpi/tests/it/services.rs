@@ -295,7 +295,8 @@ pub fn reader(rank: &Rank) {
         assert_eq!(new.tensor(&name), Some(&inverted[..]));
     }
     drop(new);
-    // The third refit needs the version that `old` still holds; it says so, on every PE, and nothing else changes.
+    // The third refit needs the version that `old` still holds; it says so, on every PE, and
+    // nothing else changes.
     let sources = bind(&refit, &mine);
     let result = service.refit(&refit, &sources, Target::Destination(&destination));
     assert_eq!(result.unwrap_err(), ServiceError::Held { rank: 0 });

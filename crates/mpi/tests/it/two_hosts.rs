@@ -1,5 +1,6 @@
-//! The whole set between two hosts that reach each other by TCP alone: two network namespaces, each with a host name of
-//! its own, joined by a pair of virtual interfaces. Skipped, with a word, where that is not permitted.
+//! The whole set between two hosts that reach each other by TCP alone: two network namespaces, each
+//! with a host name of its own, joined by a pair of virtual interfaces. Skipped, with a word, where
+//! that is not permitted.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -33,7 +34,8 @@ fn ip(arguments: &str) -> Result<String, String> {
     }
 }
 
-/// Until the interface works on this host, which the kernel may notice a second after its other end.
+/// Until the interface works on this host, which the kernel may notice a second after its other
+/// end.
 fn wait_for_link(name: &str) -> Result<(), String> {
     let started = Instant::now();
     loop {
@@ -65,8 +67,8 @@ impl Hosts {
             ip(&format!("-n {name} link set lo up"))?;
         }
         hosts.names.iter().try_for_each(|name| wait_for_link(name))?;
-        // How the launcher reaches the other host: what it takes for a remote shell, whose options come before the host,
-        // enters that namespace.
+        // How the launcher reaches the other host: what it takes for a remote shell, whose options
+        // come before the host, enters that namespace.
         let script = format!(
             "#!/bin/sh\nwhile [ \"${{1#-}}\" != \"$1\" ]; do shift; done\n\
              case \"$1\" in {}) name={a} ;; *) name={b} ;; esac\nshift\n\
@@ -88,7 +90,8 @@ impl Hosts {
         }
     }
 
-    /// The launcher on the first host, for `ranks` ranks in turns on both, who have nothing but TCP between them.
+    /// The launcher on the first host, for `ranks` ranks in turns on both, who have nothing but TCP
+    /// between them.
     fn command(&self, launcher: &RankLauncher, ranks: usize) -> Command {
         let mut inner = launcher.command(ranks);
         let agent = self.agent.display().to_string();

@@ -1,4 +1,5 @@
-//! Copies and fills: the driver's own commands where they can express it, our own code or a kernel elsewhere.
+//! Copies and fills: the driver's own commands where they can express it, our own code or a kernel
+//! elsewhere.
 
 use syncline_deps::View;
 use syncline_device::copy::{CopyPlan, Loop};
@@ -150,8 +151,9 @@ impl Preparer {
         Ok(Op::Launch(Launch { kernel, global, local: [GROUP, 1, 1], holds }))
     }
 
-    /// Calls `each` for groups of rows that the driver can move between host and device, with the bytes of the two
-    /// buffers at which they begin. Loops further out are unrolled: a kernel cannot reach the host's memory.
+    /// Calls `each` for groups of rows that the driver can move between host and device, with the
+    /// bytes of the two buffers at which they begin. Loops further out are unrolled: a kernel
+    /// cannot reach the host's memory.
     fn runs_of_host(&self, plan: &CopyPlan, mut each: impl FnMut(Rows, usize, usize)) {
         let loops = plan.loops();
         let inner = (0..=loops.len()).find_map(|at| Some((at, rows(plan, &loops[at..])?)));
@@ -184,8 +186,8 @@ fn between_buffers(plan: &CopyPlan, rows: Rows, source: Place, target: Place) ->
     }
 }
 
-/// The runs of a plan inside `loops` as rows, if the driver's commands can express that: at most two loops, forwards,
-/// each as far apart as what lies inside, and the outer one by whole rows.
+/// The runs of a plan inside `loops` as rows, if the driver's commands can express that: at most
+/// two loops, forwards, each as far apart as what lies inside, and the outer one by whole rows.
 fn rows(plan: &CopyPlan, loops: &[Loop]) -> Option<Rows> {
     let bytes = plan.run_bytes() as usize;
     let whole = [bytes, bytes];

@@ -113,7 +113,8 @@ fn devices_of_other_contexts_are_refused() {
     assert!(matches!(refused, Err(DeviceError::WrongDevice { .. })), "{refused:?}");
 }
 
-/// Copies from the CPU to `device`, within it, and back, through random views; compared with copies in memory.
+/// Copies from the CPU to `device`, within it, and back, through random views; compared with copies
+/// in memory.
 fn round_trips(device: &Arc<dyn Device>, rng: &mut Rng) {
     let cpu = cpu();
     for _ in 0..30 {

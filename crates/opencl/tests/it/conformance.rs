@@ -5,7 +5,8 @@ use syncline_opencl::conformance::suite;
 
 use crate::{devices, options, with_pocl_devices};
 
-/// What a device with compiled kernels skips: cases for closures, and for kernels that fail when they are told to.
+/// What a device with compiled kernels skips: cases for closures, and for kernels that fail when
+/// they are told to.
 const COMPILED: [&str; 6] = [
     "memory/huge_sizes",
     "dispatch/a_kernel_without_arguments",

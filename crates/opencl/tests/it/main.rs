@@ -1,12 +1,14 @@
 //! Integration tests of OpenCL devices, by what they exercise.
 //!
-//! - `conformance`: the suite that every backend passes, on whole devices, on parts, with and without shared memory
+//! - `conformance`: the suite that every backend passes, on whole devices, on parts, with and
+//!   without shared memory
 //! - `between`: devices of one context, devices of several, and the CPU
 //! - `programs`: build errors, and the cache on disk
 //! - `replay`: recordings, and when commands ran
 //!
-//! Without a driver these tests are skipped with a message, except in CI, where they fail. Tests that need
-//! other devices than the usual ones start this program again with PoCL told to have them.
+//! Without a driver these tests are skipped with a message, except in CI, where they fail. Tests
+//! that need other devices than the usual ones start this program again with PoCL told to have
+//! them.
 
 mod between;
 mod conformance;
@@ -42,8 +44,8 @@ fn options() -> OpenClOptions {
     OpenClOptions::new().program_cache(None)
 }
 
-/// Runs `test` of this program again in a process in which PoCL has `devices`, and passes on how it ended. In that
-/// process, returns true.
+/// Runs `test` of this program again in a process in which PoCL has `devices`, and passes on how it
+/// ended. In that process, returns true.
 fn with_pocl_devices(devices: &str, test: &str) -> bool {
     const INSIDE: &str = "SYNCLINE_TEST_INSIDE";
     if std::env::var(INSIDE).is_ok_and(|inside| inside == test) {

@@ -139,8 +139,8 @@ fn parts_of_a_device_keep_their_programs_too() {
 
 #[test]
 fn several_threads_ask_for_devices_at_once() {
-    // The driver is asked for the first time in this process, by all of them: libtest runs other tests beside this one,
-    // the test runner of the project does not.
+    // The driver is asked for the first time in this process, by all of them: libtest runs other
+    // tests beside this one, the test runner of the project does not.
     std::thread::scope(|threads| {
         let found: Vec<_> =
             (0..4).map(|_| threads.spawn(|| devices(OpenClOptions::default(), 1))).collect();

@@ -88,7 +88,8 @@ fn race(plan: &ExecutionPlan, first: OpIndex, second: OpIndex, place: u32) -> Ch
     }
 }
 
-/// For each place those of the same buffer that share a byte with it, itself included unless it is empty.
+/// For each place those of the same buffer that share a byte with it, itself included unless it is
+/// empty.
 fn overlapping_places(graph: &GraphData, budget: &mut Budget) -> Result<Vec<Vec<u32>>, CheckError> {
     let mut by_buffer: Vec<Vec<u32>> = vec![Vec::new(); graph.buffers.len()];
     for (at, place) in graph.places.iter().enumerate().filter(|(_, place)| !place.view.is_empty()) {

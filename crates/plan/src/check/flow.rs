@@ -1,7 +1,7 @@
 //! Every task reads what the serial run would have given it, through whatever copies.
 //!
-//! Bytes are followed as versions: the number of the task that wrote them. Buffers that lie in one memory that the
-//! caller brings need no following: there, order is all.
+//! Bytes are followed as versions: the number of the task that wrote them. Buffers that lie in one
+//! memory that the caller brings need no following: there, order is all.
 
 use std::ops::Range;
 

@@ -6,8 +6,8 @@ use crate::run_waits::RunWaits;
 
 /// Which ops have surely finished when an op begins.
 ///
-/// Over several runs, op `n` of run `r` (from zero) has number `r * ops + n`, and its place in its lane is after all of
-/// the runs before.
+/// Over several runs, op `n` of run `r` (from zero) has number `r * ops + n`, and its place in its
+/// lane is after all of the runs before.
 #[derive(Debug)]
 pub struct Happens {
     lanes: usize,
@@ -39,7 +39,8 @@ impl Happens {
         Self::of_runs(plan, 1, None, budget)
     }
 
-    /// As [`Happens::of`] for two successive runs that are ordered by nothing but their lanes and `between`.
+    /// As [`Happens::of`] for two successive runs that are ordered by nothing but their lanes and
+    /// `between`.
     pub fn of_two_runs(plan: &ExecutionPlan, between: &RunWaits) -> Result<Self, CheckError> {
         Self::of_runs(plan, 2, Some(between), &mut Budget::unlimited())
     }

@@ -1,4 +1,5 @@
-//! Copies do not race with anything in the memories they touch, and memories that share bytes do not meet in time.
+//! Copies do not race with anything in the memories they touch, and memories that share bytes do
+//! not meet in time.
 
 use syncline_deps::{Access, Region, View};
 

@@ -1,9 +1,9 @@
 //! Successive runs, and ops out of their lanes' order: whatever conflicts is ordered all the same.
 //!
-//! Two runs are followed one after the other, op by op in an order that the plan allows. Of every set of bytes that ops
-//! use, the last writer and the readers since are kept; each op must come after those whose bytes it shares and that it
-//! conflicts with. What was used before that, the last writer comes after. Nothing is taken over from how the waits
-//! and deps were found.
+//! Two runs are followed one after the other, op by op in an order that the plan allows. Of every
+//! set of bytes that ops use, the last writer and the readers since are kept; each op must come
+//! after those whose bytes it shares and that it conflicts with. What was used before that, the
+//! last writer comes after. Nothing is taken over from how the waits and deps were found.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Arenas: memory for what lives inside a plan, by lifetime.
 //!
-//! Memories whose lifetimes do not meet may share bytes. Whoever comes later then waits for all that used the bytes
-//! before: each reuse becomes edges, which `waits` reduces like any other.
+//! Memories whose lifetimes do not meet may share bytes. Whoever comes later then waits for all
+//! that used the bytes before: each reuse becomes edges, which `waits` reduces like any other.
 
 mod free;
 
@@ -19,9 +19,11 @@ use free::FreeList;
 /// When bytes may be used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
-    /// When by the estimated times the old use is over before the new one begins: no lane loses time.
+    /// When by the estimated times the old use is over before the new one begins: no lane loses
+    /// time.
     WhenIdle,
-    /// When the old use comes before the new one in the schedule: needs the least memory, may serialise lanes.
+    /// When the old use comes before the new one in the schedule: needs the least memory, may
+    /// serialise lanes.
     AsSoonAsPossible,
 }
 

@@ -1,8 +1,8 @@
 //! Blocks: the bytes of a buffer, sorted into classes that no task tells apart.
 //!
-//! Two bytes are in one block if every place used of the buffer has both or neither. Every place is then a set of
-//! whole blocks, and what is known of one byte of a block is known of all. A matrix used by tiles has one block a
-//! tile, however the tiles lie in memory.
+//! Two bytes are in one block if every place used of the buffer has both or neither. Every place is
+//! then a set of whole blocks, and what is known of one byte of a block is known of all. A matrix
+//! used by tiles has one block a tile, however the tiles lie in memory.
 
 use super::runs::{Run, merge, runs_of};
 use crate::graph::PlaceRecord;
@@ -90,7 +90,8 @@ impl Atoms {
     fn classes(&self, place_runs: &[Vec<Run>]) -> Vec<u32> {
         let mut classes = vec![0u32; self.len()];
         let mut next = 1u32;
-        // For each class, what its members inside the current place become; stamped, so that it need not be cleared.
+        // For each class, what its members inside the current place become; stamped, so that it
+        // need not be cleared.
         let mut split: Vec<(u32, u32)> = vec![(u32::MAX, 0)];
         for (stamp, place) in place_runs.iter().enumerate() {
             for atom in place.iter().flat_map(|run| self.range(run)) {
@@ -106,7 +107,8 @@ impl Atoms {
                 }
             }
         }
-        // Ids above the number of atoms are possible where classes were renamed whole; make them dense again.
+        // Ids above the number of atoms are possible where classes were renamed whole; make them
+        // dense again.
         let mut dense = vec![u32::MAX; next as usize];
         dense[0] = 0;
         let mut count = 1;

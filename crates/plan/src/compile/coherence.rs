@@ -1,12 +1,15 @@
-//! Coherence: copies wherever a task's bytes are not on its device, and memory for every buffer where it is used.
+//! Coherence: copies wherever a task's bytes are not on its device, and memory for every buffer
+//! where it is used.
 //!
-//! For each block of a buffer it is known on which devices its newest content is, and which op brought it there.
-//! A read on another device inserts a copy of just the blocks that are missing; a write leaves the content on one
-//! device only. At the end, what external buffers hold is brought home.
+//! For each block of a buffer it is known on which devices its newest content is, and which op
+//! brought it there. A read on another device inserts a copy of just the blocks that are missing; a
+//! write leaves the content on one device only. At the end, what external buffers hold is brought
+//! home.
 //!
-//! A copy depends on what brought the bytes to its source, and its reader depends on the copy. That is enough: whoever
-//! used the target's old bytes comes before the write of the new content, which comes before the copy; whoever
-//! overwrites the source's bytes comes after the copy's reader. Both by edges that the graph already has.
+//! A copy depends on what brought the bytes to its source, and its reader depends on the copy. That
+//! is enough: whoever used the target's old bytes comes before the write of the new content, which
+//! comes before the copy; whoever overwrites the source's bytes comes after the copy's reader. Both
+//! by edges that the graph already has.
 
 use syncline_deps::{EdgeFlags, View};
 
@@ -50,7 +53,8 @@ struct Lowering<'a> {
     place_numbers: Vec<u32>,
     /// By buffer and device: whether there is memory.
     resident: Vec<bool>,
-    /// Transfers through a third device so far: each takes the next lane where a device has several.
+    /// Transfers through a third device so far: each takes the next lane where a device has
+    /// several.
     legs: u16,
 }
 
@@ -170,8 +174,8 @@ impl<'a> Lowering<'a> {
         self.out.preds_end.push(self.out.preds.len() as u32);
     }
 
-    /// Makes sure that what `arg` reads is on `device`; `extra` gets the copies that the task must wait for, and the
-    /// task before it in a commutative group.
+    /// Makes sure that what `arg` reads is on `device`; `extra` gets the copies that the task must
+    /// wait for, and the task before it in a commutative group.
     fn read(
         &mut self,
         task: usize,
@@ -257,9 +261,9 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Copies piece after piece to `middle` and on from there. The copies of a leg stay on one lane in
-    /// order, so that the last one that a reader needs stands for those before, without waits between
-    /// them. A piece waits for what brought its own bytes, not for those of later pieces.
+    /// Copies piece after piece to `middle` and on from there. The copies of a leg stay on one lane
+    /// in order, so that the last one that a reader needs stands for those before, without waits
+    /// between them. A piece waits for what brought its own bytes, not for those of later pieces.
     fn copy_through(
         &mut self,
         transfer: Transfer,
@@ -317,7 +321,8 @@ impl<'a> Lowering<'a> {
         pieces.into_iter().map(with_held).collect()
     }
 
-    /// One direct copy after `preds`, on lane `pinned` of its device if one is given; returns its op.
+    /// One direct copy after `preds`, on lane `pinned` of its device if one is given; returns its
+    /// op.
     fn copy(
         &mut self,
         transfer: Transfer,
@@ -523,7 +528,8 @@ struct FirstWrite {
     whole: bool,
 }
 
-/// Buffers that are used away from home or on several devices, commutatively, or perhaps before they are written.
+/// Buffers that are used away from home or on several devices, commutatively, or perhaps before
+/// they are written.
 fn needs_tracking(graph: &GraphData, placement: &Placement) -> Vec<bool> {
     let mut needed = vec![false; graph.buffers.len()];
     let mut firsts: Vec<Option<FirstWrite>> = vec![None; graph.buffers.len()];

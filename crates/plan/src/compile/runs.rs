@@ -11,8 +11,8 @@ pub struct Run {
     pub end: u64,
 }
 
-/// The bytes of the innermost run of `view`, which is not empty, and the strides and counts at which
-/// it is repeated, smallest first.
+/// The bytes of the innermost run of `view`, which is not empty, and the strides and counts at
+/// which it is repeated, smallest first.
 fn nested(view: &View) -> (u64, Vec<(u64, u64)>) {
     // A negative stride visits the same bytes as the positive one, from the other end.
     let mut dims: Vec<(u64, u64)> = (view.shape().iter().zip(view.strides()))
@@ -53,7 +53,8 @@ pub fn runs_of(view: &View) -> Vec<Run> {
     let mut start = low;
     loop {
         runs.push(Run { start, end: start + bytes });
-        // Counts up like an odometer, the smallest stride fastest, so that the runs come nearly sorted.
+        // Counts up like an odometer, the smallest stride fastest, so that the runs come nearly
+        // sorted.
         let mut dim = 0;
         loop {
             let Some(&(stride, size)) = outer.get(dim) else {
@@ -86,7 +87,8 @@ pub fn merge(runs: &mut Vec<Run>) {
     });
 }
 
-/// Views that together touch exactly `runs`, which are sorted and apart: runs of one length at one distance share a view.
+/// Views that together touch exactly `runs`, which are sorted and apart: runs of one length at one
+/// distance share a view.
 pub fn views_of(runs: &[Run]) -> Vec<View> {
     let mut views = Vec::new();
     let mut rest = runs;
@@ -110,7 +112,8 @@ pub fn views_of(runs: &[Run]) -> Vec<View> {
     views
 }
 
-/// The bytes of `views`, in order, in groups of at most `bytes_max` bytes, and of one element at least.
+/// The bytes of `views`, in order, in groups of at most `bytes_max` bytes, and of one element at
+/// least.
 pub fn pieces_of(views: &[View], bytes_max: u64) -> Vec<Box<[View]>> {
     let mut parts = Vec::new();
     views.iter().for_each(|view| cut(view, bytes_max, &mut parts));
@@ -129,8 +132,8 @@ pub fn pieces_of(views: &[View], bytes_max: u64) -> Vec<Box<[View]>> {
     pieces
 }
 
-/// Cuts `view` along its first dimension that has more than one element, and the parts along the next one, until they
-/// fit.
+/// Cuts `view` along its first dimension that has more than one element, and the parts along the
+/// next one, until they fit.
 fn cut(view: &View, bytes_max: u64, parts: &mut Vec<View>) {
     let long = view.shape().iter().position(|&size| size > 1);
     let Some(dim) = long.filter(|_| view.bytes() > bytes_max) else {

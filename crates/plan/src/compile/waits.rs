@@ -1,8 +1,9 @@
 //! Waits: the edges across lanes that nothing else implies.
 //!
-//! Each op has a vector clock: for every lane, how many of its ops have surely finished when this one begins. An edge
-//! whose predecessor the clock already counts needs no wait; neither does one that another wait of the same op brings
-//! along. What is left cannot do without: take away any wait, and the edge it stands for is not kept.
+//! Each op has a vector clock: for every lane, how many of its ops have surely finished when this
+//! one begins. An edge whose predecessor the clock already counts needs no wait; neither does one
+//! that another wait of the same op brings along. What is left cannot do without: take away any
+//! wait, and the edge it stands for is not kept.
 
 use super::lower::Lowered;
 use super::order::Schedule;
@@ -71,7 +72,8 @@ pub fn reduce(lowered: &Lowered, schedule: &Schedule, reuse: &[ReuseEdge]) -> Op
     out
 }
 
-/// Vector clocks; a lane's clock changes only where it waits, so that the ops in between share a row.
+/// Vector clocks; a lane's clock changes only where it waits, so that the ops in between share a
+/// row.
 struct Clocks {
     lanes: usize,
     rows: Vec<u32>,

@@ -1,5 +1,5 @@
-//! Idle lanes that take ready ops of busy ones, as the board of a replay lets them: a lane looks through its own ops
-//! first, in their order, then through those of the other lanes of its device.
+//! Idle lanes that take ready ops of busy ones, as the board of a replay lets them: a lane looks
+//! through its own ops first, in their order, then through those of the other lanes of its device.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -10,7 +10,8 @@ use crate::hazards::OpDeps;
 use crate::plan::{ExecutionPlan, LaneIndex, OpIndex};
 use crate::successors::Successors;
 
-/// A lane looks for an op; it has just finished the one given, if any. Earliest first, then by lane.
+/// A lane looks for an op; it has just finished the one given, if any. Earliest first, then by
+/// lane.
 type Look = Reverse<(u64, u16, Option<u32>)>;
 
 struct Events<'a> {

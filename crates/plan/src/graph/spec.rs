@@ -52,7 +52,8 @@ pub enum DeviceChoice<'a> {
 pub struct TaskSpec<'a> {
     /// What people call it.
     pub name: &'a str,
-    /// What runs: the key by which the executor finds the body. The task's name unless said otherwise.
+    /// What runs: the key by which the executor finds the body. The task's name unless said
+    /// otherwise.
     pub kernel: &'a str,
     /// Its tagged arguments.
     pub args: &'a [Arg],

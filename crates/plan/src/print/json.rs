@@ -5,7 +5,8 @@ use syncline_deps::View;
 
 use crate::plan::{ExecutionPlan, LaneIndex, LaneKind, MemoryPlace, Op, OpKind};
 
-/// Whole numbers above this are written as strings: readers that know only doubles would round them.
+/// Whole numbers above this are written as strings: readers that know only doubles would round
+/// them.
 const EXACT_MAX: u64 = 1 << 53;
 
 pub fn print(plan: &ExecutionPlan) -> String {

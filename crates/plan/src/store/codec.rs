@@ -114,7 +114,8 @@ impl<'a> Reader<'a> {
         mut each: impl FnMut(&mut Self) -> Result<T, StoreError>,
     ) -> Result<Vec<T>, StoreError> {
         let count: usize = self.narrow(what)?;
-        // Every item takes a byte at least: a forged count cannot make us reserve more than the file's size.
+        // Every item takes a byte at least: a forged count cannot make us reserve more than the
+        // file's size.
         if count > self.bytes.len() - self.at {
             return Err(StoreError::Truncated { at: self.bytes.len(), what });
         }

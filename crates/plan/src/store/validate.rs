@@ -6,10 +6,11 @@ use crate::graph::{BufferKind, GraphData, TaskGraph};
 use crate::plan::{ExecutionPlan, MemoryPlace, OpKind};
 
 impl ExecutionPlan {
-    /// Whether the plan refers to nothing outside itself, and each task and copy is run exactly once.
+    /// Whether the plan refers to nothing outside itself, and each task and copy is run exactly
+    /// once.
     ///
-    /// Whoever runs a plan relies on this for memory safety: views end inside their memories, memories inside their
-    /// arenas.
+    /// Whoever runs a plan relies on this for memory safety: views end inside their memories,
+    /// memories inside their arenas.
     pub(crate) fn validate(&self) -> Result<(), CheckError> {
         validate_graph(&self.graph)?;
         let graph = &*self.graph;

@@ -110,8 +110,8 @@ fn a_byte_moves_once_however_often_it_is_used() {
     assert_eq!(moved, [512, 256], "{}", plan.to_text());
 }
 
-/// Bytes between two devices that do not reach each other go through the first, in pieces, each byte once a leg; what
-/// stays there serves its own readers.
+/// Bytes between two devices that do not reach each other go through the first, in pieces, each
+/// byte once a leg; what stays there serves its own readers.
 #[test]
 fn a_byte_through_a_third_device_moves_once_a_leg() {
     let [host, one, other] = [0, 1, 2].map(DeviceIndex);
@@ -147,7 +147,8 @@ fn a_byte_through_a_third_device_moves_once_a_leg() {
     assert_eq!(moved(one, host), [256; 4], "{}", plan.to_text());
     assert_eq!(moved(host, other), [256, 256, 256, 256, 1024], "{}", plan.to_text());
     assert_eq!(moved(other, host), [1024], "{}", plan.to_text());
-    // Lanes of the host's device have nothing to do, and the two legs are on different lanes, at the same time.
+    // Lanes of the host's device have nothing to do, and the two legs are on different lanes, at
+    // the same time.
     assert!(plan.lanes().iter().all(|lane| lane.device != host || lane.count == 0));
     let leg = |from: DeviceIndex| -> Vec<&Op> {
         let is_leg = |op: &&Op| match op.kind {

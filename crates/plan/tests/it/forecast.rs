@@ -18,7 +18,8 @@ fn any_costs(rng: &mut Rng, plan: &ExecutionPlan) -> Vec<OpCost> {
     plan.ops().iter().map(|_| cost()).collect()
 }
 
-/// Each op takes what it costs, after all that it must come after, and lanes do one thing at a time.
+/// Each op takes what it costs, after all that it must come after, and lanes do one thing at a
+/// time.
 fn assert_possible(plan: &ExecutionPlan, costs: &[OpCost], times: &[Forecast]) {
     let deps = plan.op_deps();
     for (at, (time, cost)) in times.iter().zip(costs).enumerate() {
@@ -62,7 +63,8 @@ fn any_plan_is_followed_in_order_and_by_lanes_that_steal() {
     });
 }
 
-/// What the planner expects comes true when ops cost what it was told, with nothing else between them.
+/// What the planner expects comes true when ops cost what it was told, with nothing else between
+/// them.
 #[test]
 fn a_plan_takes_what_it_expected_to_take() {
     for_seeds("a_plan_takes_what_it_expected_to_take", 100, |rng| {

@@ -13,7 +13,8 @@ fn all() -> View {
     View::bytes_at(0, BYTES).unwrap()
 }
 
-/// `chains` chains of `length` temporaries, each made from the one before; ends in an external buffer.
+/// `chains` chains of `length` temporaries, each made from the one before; ends in an external
+/// buffer.
 fn chains(chains: usize, length: usize) -> TaskGraph {
     let mut graph = TaskGraph::new();
     for chain in 0..chains {

@@ -39,7 +39,8 @@ lane 2, cpu:1 compute:
 lane 3, cpu:1 copy:
      0      1150..1658     c0 copy t cpu:0 -> cpu:1, 64 bytes  [after 1 of lane 0]
 ";
-    // Times follow from the machine's defaults, which may be tuned: compare all but the first line's.
+    // Times follow from the machine's defaults, which may be tuned: compare all but the first
+    // line's.
     let tail = |text: &str| text.split_once('\n').map(|(_, tail)| tail.to_owned());
     assert_eq!(tail(&text), tail(expected), "{text}");
 }

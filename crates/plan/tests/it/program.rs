@@ -9,7 +9,8 @@ use syncline_testing::Rng;
 
 const BUFFER_BYTES: u64 = 96;
 
-/// Any machine: one to three devices, one to four lanes, with and without copy lanes, with routes of all kinds.
+/// Any machine: one to three devices, one to four lanes, with and without copy lanes, with routes
+/// of all kinds.
 pub fn any_machine(rng: &mut Rng) -> Machine {
     let devices = (0..rng.range(1..4))
         .map(|at| {
@@ -21,7 +22,8 @@ pub fn any_machine(rng: &mut Rng) -> Machine {
     with_any_routes(rng, machine)
 }
 
-/// The machine with any routes: bytes pulled, pushed, and through a third device in pieces of any size.
+/// The machine with any routes: bytes pulled, pushed, and through a third device in pieces of any
+/// size.
 pub fn with_any_routes(rng: &mut Rng, machine: Machine) -> Machine {
     let count = machine.devices().len() as u16;
     let mut machine = machine.with_piece_bytes(rng.range(1..100)).unwrap();
@@ -36,7 +38,8 @@ pub fn with_any_routes(rng: &mut Rng, machine: Machine) -> Machine {
     machine
 }
 
-/// Any view of a buffer of [`BUFFER_BYTES`]: rows, columns, tiles, reversed, in elements of several sizes.
+/// Any view of a buffer of [`BUFFER_BYTES`]: rows, columns, tiles, reversed, in elements of several
+/// sizes.
 pub fn any_view(rng: &mut Rng) -> View {
     let dtype = *rng.pick(&[Dtype::U8, Dtype::U16, Dtype::U32]);
     let columns = 8 / dtype.bytes();

@@ -31,8 +31,8 @@ fn damage_anywhere_is_an_error() {
     });
 }
 
-/// A checksum protects from damage, not from malice: whatever else the bytes say, loading must not panic, and what
-/// loads must hold together.
+/// A checksum protects from damage, not from malice: whatever else the bytes say, loading must not
+/// panic, and what loads must hold together.
 #[test]
 fn forged_bytes_never_panic() {
     for_seeds("forged_bytes_never_panic", 60, |rng| {

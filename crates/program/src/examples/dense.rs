@@ -8,8 +8,8 @@ use super::build::{Builder, Tensor};
 
 /// Tiles of one matrix: `potrf` on the diagonal, `trsm` below it, `syrk` and `gemm` behind.
 ///
-/// Only the lower triangle is read. Its entries are below 1 and the diagonal is the order of the matrix, so that the
-/// symmetric matrix it stands for is positive definite.
+/// Only the lower triangle is read. Its entries are below 1 and the diagonal is the order of the
+/// matrix, so that the symmetric matrix it stands for is positive definite.
 pub fn cholesky(settings: &Settings) -> Trace {
     let (tiles, tile) = (settings.get("tiles"), settings.get("tile"));
     let order = tiles * tile;
@@ -44,7 +44,8 @@ pub fn cholesky_tasks(settings: &Settings) -> u64 {
     1 + tiles + 2 * pairs + triples
 }
 
-/// Two grids with a border of one: each step reads a tile with its halo from one and writes the tile of the other.
+/// Two grids with a border of one: each step reads a tile with its halo from one and writes the
+/// tile of the other.
 pub fn stencil(settings: &Settings) -> Trace {
     let (tiles, tile) = (settings.get("tiles"), settings.get("tile"));
     let size = tiles * tile;
@@ -70,7 +71,8 @@ pub fn stencil_tasks(settings: &Settings) -> u64 {
     settings.get("tiles").pow(2) * settings.get("steps")
 }
 
-/// Blocks of two arrays: in each stage a block and its partner become their sum and their difference.
+/// Blocks of two arrays: in each stage a block and its partner become their sum and their
+/// difference.
 pub fn butterfly(settings: &Settings) -> Trace {
     let (stages, block) = (settings.get("stages"), settings.get("block"));
     let blocks = 1u64 << stages;

@@ -25,8 +25,8 @@ pub fn random(settings: &Settings) -> Trace {
         .collect();
     for _ in 0..tasks {
         let count = 1 + below(elements / 2);
-        // Sources and target are of different buffers: what a kernel makes of a target that is half a source would
-        // depend on the device.
+        // Sources and target are of different buffers: what a kernel makes of a target that is half
+        // a source would depend on the device.
         let target = below(buffers.len() as u64);
         let c = buffers[target as usize].part(0, below(elements - count + 1), count);
         let others = buffers.len() as u64 - 1;

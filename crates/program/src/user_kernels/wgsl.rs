@@ -1,4 +1,5 @@
-//! Checks of a user's WGSL before anything runs: that it is valid, has the function, and takes the arguments.
+//! Checks of a user's WGSL before anything runs: that it is valid, has the function, and takes the
+//! arguments.
 
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, Span, StorageAccess};

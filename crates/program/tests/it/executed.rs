@@ -1,4 +1,5 @@
-//! What a run executed, as a trace: copies are ops like any other, and the times agree with the edges.
+//! What a run executed, as a trace: copies are ops like any other, and the times agree with the
+//! edges.
 
 use syncline_deps::{SubmitOptions, replay};
 use syncline_device::DeviceSpec;

@@ -1,4 +1,5 @@
-//! Buffers that a plan keeps to itself: results stay the same, arenas are shared by lifetime, and who waited is said.
+//! Buffers that a plan keeps to itself: results stay the same, arenas are shared by lifetime, and
+//! who waited is said.
 
 use std::ops::Range;
 
@@ -45,7 +46,8 @@ fn lives(executed: &Executed) -> Vec<(String, Range<u64>, Range<u64>)> {
     executed.trace.buffers.iter().filter_map(life).collect()
 }
 
-/// What was executed, over the arenas themselves: memories that share bytes are views of one buffer.
+/// What was executed, over the arenas themselves: memories that share bytes are views of one
+/// buffer.
 fn over_arenas(executed: &Executed) -> Trace {
     let buffers = &executed.trace.buffers;
     let mut arenas: Vec<&Value> = Vec::new();
@@ -87,11 +89,12 @@ fn over_arenas(executed: &Executed) -> Trace {
     trace
 }
 
-/// All that use a byte for one memory ended before any that use it for the next one began, and an op
-/// that waited for bytes began after those it waited for. Every two ops are compared, by brute force.
+/// All that use a byte for one memory ended before any that use it for the next one began, and an
+/// op that waited for bytes began after those it waited for. Every two ops are compared, by brute
+/// force.
 ///
-/// Lanes in order give a memory up as a whole. Lanes that steal may use a part of a memory for the next
-/// one while other parts of it are in use.
+/// Lanes in order give a memory up as a whole. Lanes that steal may use a part of a memory for the
+/// next one while other parts of it are in use.
 fn assert_apart(executed: &Executed, steals: bool) {
     let tasks = &executed.trace.tasks;
     let conflicts = full_graph(&over_arenas(executed), OracleLimits::default()).unwrap();
@@ -202,8 +205,8 @@ fn random_chains_give_the_same_with_shared_bytes() {
     });
 }
 
-/// Tasks are so long that lanes steal: by computed times, for an order that does not depend on the load
-/// of this machine, and in runs.
+/// Tasks are so long that lanes steal: by computed times, for an order that does not depend on the
+/// load of this machine, and in runs.
 #[test]
 fn parts_of_a_memory_are_used_for_the_next_one_where_lanes_steal() {
     const TEST: &str = "parts_of_a_memory_are_used_for_the_next_one_where_lanes_steal";

@@ -2,7 +2,8 @@
 
 use syncline_program::{ExampleError, LoadOptions, Program, RunOptions, example};
 
-/// A program of one task, `kernel` on two buffers of four floats; `task` and `buffer` are further members.
+/// A program of one task, `kernel` on two buffers of four floats; `task` and `buffer` are further
+/// members.
 fn refused(task: &str, buffer: &str) -> String {
     let text = format!(
         r#"{{"format": "syncline-trace", "version": 1,

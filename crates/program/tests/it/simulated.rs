@@ -2,8 +2,8 @@
 
 use syncline_program::{EXAMPLES, LoadOptions, Program, RunOptions, example, machine_from_toml};
 
-/// The recorded run is itself computed, with known times between tasks, so that no other work of this machine gets in the
-/// way; the simulation knows only what the record says.
+/// The recorded run is itself computed, with known times between tasks, so that no other work of
+/// this machine gets in the way; the simulation knows only what the record says.
 #[test]
 fn what_passes_between_tasks_is_learnt_from_the_record() {
     let device = "[[device]]\nname = \"cpu:0\"\nlanes = 2\n";

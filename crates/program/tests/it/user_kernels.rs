@@ -1,4 +1,5 @@
-//! Kernels that a program brings along: the shipped example, and sources that must be refused before anything runs.
+//! Kernels that a program brings along: the shipped example, and sources that must be refused
+//! before anything runs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -109,7 +110,8 @@ fn the_example_gives_the_output_to_expect() {
     assert_eq!(expected["sum_of_steps"], json!(found.iter().sum::<u32>()));
 }
 
-/// Runs the task with the program's own kernel on the first device of a backend, where there is one.
+/// Runs the task with the program's own kernel on the first device of a backend, where there is
+/// one.
 fn on_device(probe: &dyn BackendProbe) {
     let what = format!("a {} device", probe.backend());
     let Some(device) = need(&what, probe.open(0)) else { return };

@@ -1,6 +1,7 @@
 //! The page in a real browser: it checks itself (`#selftest`), and this looks at the outcome.
 //!
-//! Needs a Chromium. Without one the tests say that they were skipped; in CI (`CI` is set) they fail.
+//! Needs a Chromium. Without one the tests say that they were skipped; in CI (`CI` is set) they
+//! fail.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -75,7 +75,8 @@ fn a_comparison_names_what_got_slower() {
     assert_eq!(tasks, [([1, 1], [100, 150]), ([2, 2], [100, 80])]);
 }
 
-/// Two lanes: a chain of `gemm`, copy, `gemm` with stalls between them on the first, and `other` beside it.
+/// Two lanes: a chain of `gemm`, copy, `gemm` with stalls between them on the first, and `other`
+/// beside it.
 fn chain(gemm_ns: u64, copy_ns: u64, stall_ns: u64, other_ns: u64) -> Run {
     let mut run = Run::new("chain");
     run.lanes = vec![Lane::new("w0", "cpu"), Lane::new("w1", "cpu")];

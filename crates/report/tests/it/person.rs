@@ -1,4 +1,5 @@
-//! The page as a person uses it: a task is found by name, an edge followed, a view zoomed; the console stays silent.
+//! The page as a person uses it: a task is found by name, an edge followed, a view zoomed; the
+//! console stays silent.
 
 use std::sync::PoisonError;
 

@@ -15,8 +15,8 @@ pub fn timed(task: u64, name: &str, lane: u32, start_ns: u64, end_ns: u64) -> Op
     Op { timing: Some(Timing { lane, start_ns, end_ns }), ..Op::new(task, name, kind) }
 }
 
-/// A run as a scheduler would make it: ops in order, each after what it waits for and its lane's last op, with
-/// random delays and lengths, zero among them.
+/// A run as a scheduler would make it: ops in order, each after what it waits for and its lane's
+/// last op, with random delays and lengths, zero among them.
 pub fn random_run(rng: &mut Rng, ops: usize, lanes: usize) -> Run {
     let mut run = Run::new("random");
     run.lanes = (0..lanes).map(|lane| Lane::new(format!("worker {lane}"), "cpu")).collect();
@@ -43,7 +43,8 @@ pub fn random_run(rng: &mut Rng, ops: usize, lanes: usize) -> Run {
     run
 }
 
-/// A run whose times mean nothing: ops overlap on their lanes and start before what they wait for; some never ran.
+/// A run whose times mean nothing: ops overlap on their lanes and start before what they wait for;
+/// some never ran.
 pub fn senseless_run(rng: &mut Rng, ops: usize, lanes: usize) -> Run {
     let mut run = random_run(rng, ops, lanes);
     for op in &mut run.ops {
@@ -58,7 +59,8 @@ pub fn senseless_run(rng: &mut Rng, ops: usize, lanes: usize) -> Run {
     run
 }
 
-/// Tiles of a Cholesky factorisation with `tiles` a side, scheduled greedily: large, and shaped like real work.
+/// Tiles of a Cholesky factorisation with `tiles` a side, scheduled greedily: large, and shaped
+/// like real work.
 pub fn cholesky(tiles: u32, lanes: usize) -> Run {
     let mut run = Run::new(format!("cholesky, {tiles} x {tiles} tiles"));
     run.lanes = (0..lanes).map(|lane| Lane::new(format!("worker {lane}"), "cpu:0")).collect();

@@ -1,6 +1,8 @@
-//! Driving a browser as a person would: keys, clicks and the wheel, through chromedriver's own protocol.
+//! Driving a browser as a person would: keys, clicks and the wheel, through chromedriver's own
+//! protocol.
 //!
-//! The protocol is JSON over HTTP on the loopback address; the few calls that the tests make need no library.
+//! The protocol is JSON over HTTP on the loopback address; the few calls that the tests make need
+//! no library.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -89,7 +91,8 @@ impl Driver {
         self.post(&format!("element/{element}/value"), &json!({"text": text}));
     }
 
-    /// Turns the wheel with the pointer over the middle of it; a negative `delta_y` is away from oneself.
+    /// Turns the wheel with the pointer over the middle of it; a negative `delta_y` is away from
+    /// oneself.
     pub fn wheel(&self, selector: &str, delta_y: i32) {
         let origin = json!({ELEMENT: self.element(selector)});
         let scroll = json!({"type": "scroll", "x": 0, "y": 0, "deltaX": 0, "deltaY": delta_y,

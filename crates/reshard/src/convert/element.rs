@@ -1,7 +1,7 @@
 //! The formats: how each widens to the bits of an `f32`, and how these are rounded to it.
 //!
-//! Values travel as `u32` bit patterns and choices as selects, never as branches, so that a loop over
-//! any pair of formats vectorises.
+//! Values travel as `u32` bit patterns and choices as selects, never as branches, so that a loop
+//! over any pair of formats vectorises.
 
 /// One floating-point format.
 pub(super) trait Element {
@@ -153,8 +153,9 @@ fn widen_finite<const MANTISSA: u32, const BIAS: u32>(magnitude: u32) -> u32 {
 
 /// Rounds a finite magnitude that does not overflow the format.
 ///
-/// Below the smallest normal number, adding a power of two whose last place is the format's smallest
-/// subnormal makes the adder do the rounding; above it, the carry out of the mantissa does.
+/// Below the smallest normal number, adding a power of two whose last place is the format's
+/// smallest subnormal makes the adder do the rounding; above it, the carry out of the mantissa
+/// does.
 #[inline(always)]
 fn narrow_finite<const MANTISSA: u32, const BIAS: u32>(magnitude: u32) -> u32 {
     let smallest_normal = (128 - BIAS) << 23;

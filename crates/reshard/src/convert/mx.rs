@@ -1,8 +1,9 @@
 //! MXFP8: blocks of 32 eight-bit elements that share one power-of-two scale.
 //!
-//! Blocks run along the last dimension of a tensor. Its elements are one tensor and their scales another, of the same
-//! shape but for the last dimension, which is 32 times shorter; [`PlanOptions::block_scales`] declares which tensors
-//! belong together, and a refit then quantises or restores them while it packs.
+//! Blocks run along the last dimension of a tensor. Its elements are one tensor and their scales
+//! another, of the same shape but for the last dimension, which is 32 times shorter;
+//! [`PlanOptions::block_scales`] declares which tensors belong together, and a refit then quantises
+//! or restores them while it packs.
 //!
 //! [`PlanOptions::block_scales`]: crate::PlanOptions::block_scales
 //!
@@ -45,11 +46,12 @@ impl BlockElement for E5m2 {
     const TOP: i32 = 15;
 }
 
-/// Restores elements with their scales to another format. The number says how many elements of the first block come
-/// before the first element.
+/// Restores elements with their scales to another format. The number says how many elements of the
+/// first block come before the first element.
 pub(crate) type Restorer = fn(&[u8], usize, &[u8], &mut [u8]);
 
-/// The function chosen by a plain format and a block format, in the order of the parameters of `$run`.
+/// The function chosen by a plain format and a block format, in the order of the parameters of
+/// `$run`.
 macro_rules! by_formats {
     ($plain:expr, $blocked:expr, $run:ident) => {
         match ($plain, $blocked) {
@@ -106,7 +108,8 @@ fn check(
     Ok(())
 }
 
-/// Quantises `source`, elements of `from`, into `elements` of the 8-bit format `to` and their `scales`.
+/// Quantises `source`, elements of `from`, into `elements` of the 8-bit format `to` and their
+/// `scales`.
 pub fn quantise(
     from: Dtype,
     source: &[u8],
@@ -123,7 +126,8 @@ pub fn quantise(
     Ok(())
 }
 
-/// Restores `elements` and their `scales` to `target`, elements of `to`; the reverse of [`quantise`].
+/// Restores `elements` and their `scales` to `target`, elements of `to`; the reverse of
+/// [`quantise`].
 ///
 /// The product of element and scale is rounded to `f32`, then to `to`.
 pub fn dequantise(

@@ -210,7 +210,8 @@ fn check_blocks(from: Dtype, to: Dtype, all: &[f64], raws: &[u32]) {
     mx::quantise(from, &source, to, &mut elements, &mut scales).unwrap();
     let mut back = vec![0; source.len()];
     mx::dequantise(to, &elements, &scales, from, &mut back).unwrap();
-    // Only the formats that are tested come back here; all their magnitudes are in a list but those of f32.
+    // Only the formats that are tested come back here; all their magnitudes are in a list but those
+    // of f32.
     let wide = if from == Dtype::F32 { Vec::new() } else { magnitudes(from) };
     for (block, raws) in raws.chunks_exact(mx::BLOCK).enumerate() {
         let values: Vec<f64> = raws.iter().map(|&raw| value(from, raw)).collect();
@@ -243,7 +244,8 @@ fn every_pattern_of_the_small_formats_is_quantised_in_blocks_and_comes_back() {
     for from in [Dtype::F16, Dtype::BF16] {
         for to in [Dtype::F8E4M3, Dtype::F8E5M2] {
             let all = magnitudes(to);
-            // In order, so that blocks hold values of one size; and shuffled, so that the largest rules over all.
+            // In order, so that blocks hold values of one size; and shuffled, so that the largest
+            // rules over all.
             let mut raws: Vec<u32> = (0..1 << 16).collect();
             check_blocks(from, to, &all, &raws);
             Rng::new(5).shuffle(&mut raws);

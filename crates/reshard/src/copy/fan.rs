@@ -1,7 +1,9 @@
-//! Boxes that lie side by side: parts of one tensor's rows, each to a target of its own, in one pass.
+//! Boxes that lie side by side: parts of one tensor's rows, each to a target of its own, in one
+//! pass.
 //!
-//! One part alone is every other line or so of the source. The memory hands out the lines between as well, and they may be gone
-//! when it is their turn. Row by row, all of the source is read once and in order, which is also what a processor foresees best.
+//! One part alone is every other line or so of the source. The memory hands out the lines between
+//! as well, and they may be gone when it is their turn. Row by row, all of the source is read once
+//! and in order, which is also what a processor foresees best.
 
 use super::CopyShape;
 use super::stream::{self, Store, copy_run};
@@ -22,7 +24,8 @@ impl CopyShape {
         distance < row_bytes && self.source_run_bytes <= RUN_BYTES_MAX
     }
 
-    /// Calls `run` with source and target of every run: the first of each box, then the second of each.
+    /// Calls `run` with source and target of every run: the first of each box, then the second of
+    /// each.
     ///
     /// # Safety
     /// The spans of all boxes lie within what their parts point to.
@@ -35,7 +38,8 @@ impl CopyShape {
         // SAFETY: the run lies within the span of its box.
         let mut one =
             |(source, target): Part, from, to| unsafe { run(source.add(from), target.add(to)) };
-        // Runs of a line each are most of the work of packing, where a loop around each of them counts.
+        // Runs of a line each are most of the work of packing, where a loop around each of them
+        // counts.
         if let [only] = *parts {
             return self.for_each_run(|from, to| one(only, from, to));
         }
@@ -45,8 +49,8 @@ impl CopyShape {
 
 /// Copies boxes of one shape, unchanged.
 ///
-/// Runs of a few sizes that tensor-parallel splits produce are worth a loop of their own: a call of memcpy for each would
-/// cost more than the bytes.
+/// Runs of a few sizes that tensor-parallel splits produce are worth a loop of their own: a call of
+/// memcpy for each would cost more than the bytes.
 ///
 /// # Safety
 /// As [`copy_box`](super::copy_box), for each of them.

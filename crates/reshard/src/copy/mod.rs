@@ -1,7 +1,8 @@
 //! Copies of boxes between two memories, at the speed of the memory.
 //!
-//! A [`CopyShape`] is a box reduced to what a copy needs: runs that are contiguous on both sides, and
-//! the fewest loops around them. It is computed once for each piece of a plan and used by every refit.
+//! A [`CopyShape`] is a box reduced to what a copy needs: runs that are contiguous on both sides,
+//! and the fewest loops around them. It is computed once for each piece of a plan and used by every
+//! refit.
 
 mod fan;
 mod prefetch;
@@ -95,14 +96,16 @@ impl CopyShape {
         packed
     }
 
-    /// The same elements to a target in which they lie one after the other, without a change of type.
+    /// The same elements to a target in which they lie one after the other, without a change of
+    /// type.
     pub fn gathered(&self) -> Self {
         let mut packed = self.clone();
         packed.target_run_bytes = self.source_run_bytes;
         packed.packed_target()
     }
 
-    /// The same elements from a source in which they lie one after the other, without a change of type.
+    /// The same elements from a source in which they lie one after the other, without a change of
+    /// type.
     pub fn scattered(&self) -> Self {
         let mut packed = self.clone();
         packed.source_run_bytes = self.target_run_bytes;
@@ -120,8 +123,8 @@ impl CopyShape {
         packed
     }
 
-    /// The same copy in parts of at most `bytes_max` at the target, but at least an element: each with the offsets, in
-    /// bytes, of its first element.
+    /// The same copy in parts of at most `bytes_max` at the target, but at least an element: each
+    /// with the offsets, in bytes, of its first element.
     pub fn parts(&self, bytes_max: usize) -> Vec<(Self, usize, usize)> {
         let mut parts = Vec::new();
         self.split(bytes_max, 0, 0, &mut parts);
@@ -231,17 +234,17 @@ fn visit(loops: &[Loop], source: usize, target: usize, run: &mut dyn FnMut(usize
 pub(crate) enum Change {
     Nothing,
     Each(Converter),
-    /// Elements are restored with the scales of the tensor that starts here, one for every block; the box starts at this
-    /// element of the tensor.
+    /// Elements are restored with the scales of the tensor that starts here, one for every block;
+    /// the box starts at this element of the tensor.
     Restore(mx::Restorer, *const u8, usize),
 }
 
 /// Copies the box that starts at `source` to the box that starts at `target`.
 ///
 /// # Safety
-/// `source` must be readable and `target` writable over the [`spans`](CopyShape::spans) of `shape`, and
-/// the bytes written must not be read or written by anything else meanwhile. Scales must be readable for every block of
-/// the source's span.
+/// `source` must be readable and `target` writable over the [`spans`](CopyShape::spans) of `shape`,
+/// and the bytes written must not be read or written by anything else meanwhile. Scales must be
+/// readable for every block of the source's span.
 pub(crate) unsafe fn copy_box(
     shape: &CopyShape,
     source: *const u8,

@@ -1,13 +1,14 @@
 //! Asking for memory ahead of its turn.
 //!
-//! A processor finds out by itself what a copy reads next, but never beyond the page it is in, and a small box ends before it
-//! has found out anything. So while one box is copied, the next one's pages and first lines are asked for: by the time it is
-//! its turn, addresses are translated and the first bytes are on their way.
+//! A processor finds out by itself what a copy reads next, but never beyond the page it is in, and
+//! a small box ends before it has found out anything. So while one box is copied, the next one's
+//! pages and first lines are asked for: by the time it is its turn, addresses are translated and
+//! the first bytes are on their way.
 
 use super::CopyShape;
 
-/// What is asked for at the start of a box; the processor sees to the rest once it is read. Six times as many take so much
-/// of what can be under way at once that the copy itself slows down.
+/// What is asked for at the start of a box; the processor sees to the rest once it is read. Six
+/// times as many take so much of what can be under way at once that the copy itself slows down.
 const LINES: usize = 8;
 const LINE_BYTES: usize = 64;
 

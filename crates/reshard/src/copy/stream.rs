@@ -1,8 +1,8 @@
 //! One contiguous run: through the caches, or past them.
 //!
 //! Above a megabyte or so, reading the target's lines only to overwrite them costs a third of the
-//! memory's bandwidth; stores that bypass the caches save it. Below, and wherever the target is read
-//! again soon (a slot that the peer unpacks next), the caches are the faster way.
+//! memory's bandwidth; stores that bypass the caches save it. Below, and wherever the target is
+//! read again soon (a slot that the peer unpacks next), the caches are the faster way.
 
 /// How the target is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,8 @@ use super::fan::Part;
 /// Bytes that the memory moves at once.
 const LINE: usize = 64;
 
-/// Runs shorter than this, unless they are whole lines, are never worth the partial lines at both ends.
+/// Runs shorter than this, unless they are whole lines, are never worth the partial lines at both
+/// ends.
 const STREAM_RUN_BYTES: usize = 512;
 
 /// Copies `bytes` from `source` to `target`.
@@ -64,7 +65,8 @@ unsafe fn copy_streaming(source: *const u8, target: *mut u8, bytes: usize) {
     let head = target.align_offset(LINE).min(bytes);
     let lines = (bytes - head) / LINE;
     let done = head + lines * LINE;
-    // SAFETY: the three parts make up the run; the target's address is a multiple of 64 after `head`.
+    // SAFETY: the three parts make up the run; the target's address is a multiple of 64 after
+    // `head`.
     unsafe {
         std::ptr::copy_nonoverlapping(source, target, head);
         Lines::of_this_machine().copy(source.add(head), target.add(head), lines);
@@ -90,7 +92,8 @@ pub(super) unsafe fn copy_lines(shape: &CopyShape, parts: &[Part]) {
     #[cfg(target_arch = "x86_64")]
     {
         let (each, lines) = (Lines::of_this_machine(), shape.target_run_bytes / LINE);
-        // SAFETY: runs lie within what the caller vouches for; their targets are aligned to whole lines.
+        // SAFETY: runs lie within what the caller vouches for; their targets are aligned to whole
+        // lines.
         unsafe { shape.for_each_part(parts, |from, to| each.copy(from, to, lines)) };
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -119,8 +122,8 @@ impl Lines {
     }
 
     /// # Safety
-    /// `source` must be readable and `target` writable for that many lines, `target` aligned to one, and the processor
-    /// have what `self` says.
+    /// `source` must be readable and `target` writable for that many lines, `target` aligned to
+    /// one, and the processor have what `self` says.
     #[inline]
     pub(super) unsafe fn copy(self, source: *const u8, target: *mut u8, lines: usize) {
         // SAFETY: the caller's promise is passed on.
@@ -161,8 +164,8 @@ unsafe fn copy_avx512(source: *const u8, target: *mut u8, lines: usize) {
     if lines == 0 {
         return;
     }
-    // SAFETY: the loop reads and writes the lines that the caller vouches for and nothing else. `vzeroupper` changes the
-    // upper parts of all sixteen registers, each of which is declared.
+    // SAFETY: the loop reads and writes the lines that the caller vouches for and nothing else.
+    // `vzeroupper` changes the upper parts of all sixteen registers, each of which is declared.
     unsafe {
         std::arch::asm!(
             "2:",

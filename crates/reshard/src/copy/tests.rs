@@ -107,7 +107,8 @@ fn lines_are_copied_alike_by_whatever_the_processor_has() {
         for count in 0..8 {
             let mut target = vec![0xee; 10 * 64];
             let start = target.as_ptr().align_offset(64);
-            // SAFETY: at most eight lines from byte 5 of the source, to an aligned place with room for nine.
+            // SAFETY: at most eight lines from byte 5 of the source, to an aligned place with room
+            // for nine.
             unsafe { lines.copy(source.as_ptr().add(5), target.as_mut_ptr().add(start), count) };
             fence();
             let (copied, rest) = target[start..].split_at(count * 64);

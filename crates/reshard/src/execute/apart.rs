@@ -1,4 +1,5 @@
-//! Whether tensors that are bound to memory of devices are apart: slices see to that themselves, views do not.
+//! Whether tensors that are bound to memory of devices are apart: slices see to that themselves,
+//! views do not.
 
 use syncline_deps::BufferId;
 use syncline_device::BufferView;

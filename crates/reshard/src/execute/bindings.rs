@@ -92,7 +92,8 @@ pub(crate) enum Held {
 pub(crate) struct Bound {
     /// Which shards these are.
     identity: u64,
-    /// The first byte of what is in memory of the process, null otherwise: eight bytes for each of many thousand tensors.
+    /// The first byte of what is in memory of the process, null otherwise: eight bytes for each of
+    /// many thousand tensors.
     starts: Vec<*mut u8>,
     /// What is in memory of devices; views are large, and most often there are none.
     views: HashMap<u32, BufferView>,
@@ -134,7 +135,8 @@ impl Bound {
         Ok(())
     }
 
-    /// Checks that these are bindings of `shards`, and that everything that a refit touches of them is bound.
+    /// Checks that these are bindings of `shards`, and that everything that a refit touches of them
+    /// is bound.
     pub fn check(&self, shards: &Shards) -> Result<(), BindError> {
         self.check_identity(shards)?;
         let is_bound =
@@ -148,7 +150,8 @@ impl Bound {
         used.filter_map(move |(&at, view)| Span::new(view, is_target, shards.name(at as usize)))
     }
 
-    /// What was bound has the sizes of the shards that it was bound as, and nothing else is known of it.
+    /// What was bound has the sizes of the shards that it was bound as, and nothing else is known
+    /// of it.
     fn check_identity(&self, shards: &Shards) -> Result<(), BindError> {
         match self.identity == shards.identity() {
             true => Ok(()),
@@ -205,9 +208,11 @@ impl<'a> Sources<'a> {
         Ok(self)
     }
 
-    /// This PE's shard of tensor `name` is in memory of a device: all elements of `view`, in row-major order.
+    /// This PE's shard of tensor `name` is in memory of a device: all elements of `view`, in
+    /// row-major order.
     ///
-    /// The refit reads it after all work submitted before, on the lanes of the service ([`CopyService::add_device`]).
+    /// The refit reads it after all work submitted before, on the lanes of the service
+    /// ([`CopyService::add_device`]).
     ///
     /// [`CopyService::add_device`]: crate::CopyService::add_device
     pub fn bind_view(
@@ -223,8 +228,8 @@ impl<'a> Sources<'a> {
 
 /// Memory of the caller's that a PE receives into, by position in the destination layout.
 ///
-/// It is written in place: after a failed refit it holds old and new values mixed, and the error says
-/// that it failed. Use a [`Destination`](super::Destination) where that must not be.
+/// It is written in place: after a failed refit it holds old and new values mixed, and the error
+/// says that it failed. Use a [`Destination`](super::Destination) where that must not be.
 #[derive(Debug)]
 pub struct Targets<'a> {
     pub(crate) bound: Bound,
@@ -253,10 +258,11 @@ impl<'a> Targets<'a> {
         Ok(self)
     }
 
-    /// This PE's shard of tensor `name` goes to memory of a device: all elements of `view`, in row-major order.
+    /// This PE's shard of tensor `name` goes to memory of a device: all elements of `view`, in
+    /// row-major order.
     ///
-    /// Work on the buffer that is submitted while a refit writes it waits for the parts that were submitted by then; what
-    /// shall see all of the refit is submitted after it.
+    /// Work on the buffer that is submitted while a refit writes it waits for the parts that were
+    /// submitted by then; what shall see all of the refit is submitted after it.
     pub fn bind_view(
         &mut self,
         refit: &Refit,
@@ -267,7 +273,8 @@ impl<'a> Targets<'a> {
         Ok(self)
     }
 
-    /// Checks that all that `refit` needs is bound, and that nothing is written that is also read, or written twice.
+    /// Checks that all that `refit` needs is bound, and that nothing is written that is also read,
+    /// or written twice.
     pub(crate) fn check(&self, refit: &Refit, sources: &Sources<'_>) -> Result<(), BindError> {
         self.bound.check(refit.targets())?;
         let written = self.bound.spans(refit.targets(), true);

@@ -11,8 +11,8 @@ use crate::transport::Failure;
 /// Between two looks at the clock and at the group: small tensors are copied faster than either.
 const STEP_BYTES: u64 = 256 << 10;
 
-/// What is copied at once of large boxes: whoever cancels, or sees its deadline pass, waits for no more than this. (On lanes, for what
-/// was submitted.)
+/// What is copied at once of large boxes: whoever cancels, or sees its deadline pass, waits for no
+/// more than this. (On lanes, for what was submitted.)
 const PASS_BYTES: usize = 16 << 20;
 
 /// What is copied next.
@@ -43,13 +43,15 @@ impl<'r, 'a> Copier<'r, 'a> {
         Ok(Step::Went)
     }
 
-    /// Reports once for many boxes: an atomic count waits until every store past the caches has reached the memory.
+    /// Reports once for many boxes: an atomic count waits until every store past the caches has
+    /// reached the memory.
     fn report(&mut self) {
         self.run.report_copied(self.placed, self.kept);
         (self.placed, self.kept) = (0, 0);
     }
 
-    /// Copies a box, together with those that follow and have parts of the same rows; returns their bytes.
+    /// Copies a box, together with those that follow and have parts of the same rows; returns their
+    /// bytes.
     fn copy(&mut self, first: &'a Move) -> Result<u64, Failure> {
         let shape = self.run.program.shape(first.shape);
         let mut fan =
@@ -81,8 +83,8 @@ impl<'r, 'a> Copier<'r, 'a> {
         let change = run.program.shape(first.shape).change(|| run.scales(first.source), offset);
         let parts =
             fan.parts.map(|(from, to)| (from.wrapping_add(source), to.wrapping_add(target)));
-        // SAFETY: sources are bound, with the sizes of their shards; targets were checked or are bound, and the plan writes
-        // each of their bytes once.
+        // SAFETY: sources are bound, with the sizes of their shards; targets were checked or are
+        // bound, and the plan writes each of their bytes once.
         unsafe {
             match change {
                 Change::Nothing => copy::copy_fan(shape, &parts[..fan.count], run.store),

@@ -1,10 +1,11 @@
 //! Destinations: the tensors that a PE receives, committed as a whole.
 //!
-//! A destination lies in memory that its peers can write, where the transport has such memory, so that data goes
-//! there in one copy. With [`Versions::Two`] a refit writes beside the values in use and switches over
-//! when every PE of the group is done: readers see all of a refit or nothing of it, and a refit that
-//! fails leaves the old values. With [`Versions::One`] it takes half the memory, cannot be read during
-//! a refit, and after one that failed half-way refuses to be read until the next has succeeded.
+//! A destination lies in memory that its peers can write, where the transport has such memory, so
+//! that data goes there in one copy. With [`Versions::Two`] a refit writes beside the values in use
+//! and switches over when every PE of the group is done: readers see all of a refit or nothing of
+//! it, and a refit that fails leaves the old values. With [`Versions::One`] it takes half the
+//! memory, cannot be read during a refit, and after one that failed half-way refuses to be read
+//! until the next has succeeded.
 
 use std::any::Any;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -142,8 +143,8 @@ impl Destination {
         Ok(destination)
     }
 
-    /// Memory on `device` for what `refit` leaves on this PE; peers in the same process write it directly, by `lane` where
-    /// their own lanes cannot.
+    /// Memory on `device` for what `refit` leaves on this PE; peers in the same process write it
+    /// directly, by `lane` where their own lanes cannot.
     pub(crate) fn on_device(
         transport: &dyn Transport,
         refit: &Refit,
@@ -200,7 +201,8 @@ impl Destination {
         }
     }
 
-    /// The values of the last refit that was committed; they stay as they are while the result lives.
+    /// The values of the last refit that was committed; they stay as they are while the result
+    /// lives.
     pub fn read(&self) -> Result<Reading<'_>, DestinationError> {
         let mut state = self.state();
         if state.torn {
@@ -221,8 +223,8 @@ impl Destination {
 
     /// Whether peers of this group find it where it is announced, and nobody else writes it.
     ///
-    /// What was made in another group has an id that means other memory in this one, and after a failure there a late peer may
-    /// still be writing it.
+    /// What was made in another group has an id that means other memory in this one, and after a
+    /// failure there a late peer may still be writing it.
     pub(crate) fn belongs_to(&self, transport: &dyn Transport) -> bool {
         match &self.memory {
             Memory::Window(window) => transport.owns(window),
@@ -237,8 +239,8 @@ impl Destination {
 
     /// Takes the version that a refit may write, when no reader holds it any more.
     ///
-    /// Returns `None` if one still does when half of the time is over: the refit is then left out on every PE, and the
-    /// other half is for telling them.
+    /// Returns `None` if one still does when half of the time is over: the refit is then left out
+    /// on every PE, and the other half is for telling them.
     pub(crate) fn begin(&self, wait: &Wait<'_>) -> Result<Option<Writing<'_>>, Failure> {
         let mut state = self.state();
         let index = if self.bases.len() == 2 { 1 - state.active } else { state.active };
@@ -330,8 +332,9 @@ impl Drop for Writing<'_> {
 
 /// A committed version, held against being overwritten.
 ///
-/// A refit that needs its memory waits for it to be dropped, and is left out on every PE if that takes too long
-/// ([`ServiceError::Held`](crate::ServiceError::Held)). With [`Versions::Two`] that is the second refit after it was taken.
+/// A refit that needs its memory waits for it to be dropped, and is left out on every PE if that
+/// takes too long ([`ServiceError::Held`](crate::ServiceError::Held)). With [`Versions::Two`] that
+/// is the second refit after it was taken.
 #[derive(Debug)]
 pub struct Reading<'a> {
     destination: &'a Destination,
@@ -345,15 +348,18 @@ impl Reading<'_> {
         self.version
     }
 
-    /// This PE's shard of tensor `name` on the device that the destination was made on, if it holds any of it.
+    /// This PE's shard of tensor `name` on the device that the destination was made on, if it holds
+    /// any of it.
     ///
-    /// Work that reads it may go on after this reading is dropped: the refit that writes it next waits for it.
+    /// Work that reads it may go on after this reading is dropped: the refit that writes it next
+    /// waits for it.
     pub fn view(&self, name: &str) -> Option<&BufferView> {
         let Memory::Device(memory, _) = &self.destination.memory else { return None };
         memory.version(self.index)[self.destination.shards.position(name)?].as_ref()
     }
 
-    /// This PE's shard of tensor `name`, if it holds any of it; in memory of a device, [`view`](Self::view) has it.
+    /// This PE's shard of tensor `name`, if it holds any of it; in memory of a device,
+    /// [`view`](Self::view) has it.
     pub fn tensor(&self, name: &str) -> Option<&[u8]> {
         let position = self.destination.shards.position(name)?;
         if let Memory::Device(..) = &self.destination.memory {
@@ -364,8 +370,9 @@ impl Reading<'_> {
             return None;
         }
         let base = self.destination.bases[self.index];
-        // SAFETY: the tensor lies within the memory; no refit writes this version while it is counted
-        // as read, on this PE by `begin` and on the others because they write only what `begin` gave.
+        // SAFETY: the tensor lies within the memory; no refit writes this version while it is
+        // counted as read, on this PE by `begin` and on the others because they write only what
+        // `begin` gave.
         Some(unsafe {
             std::slice::from_raw_parts(self.destination.memory.start().add(base + start), bytes)
         })

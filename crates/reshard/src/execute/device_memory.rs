@@ -7,7 +7,8 @@ use syncline_device::{
     ALIGNMENT, Batch, Buffer, BufferView, Command, Deadline, Device, DeviceError, Lane, Pattern,
 };
 
-/// Tensors share a buffer up to this size: devices take few large allocations more readily than many small ones.
+/// Tensors share a buffer up to this size: devices take few large allocations more readily than
+/// many small ones.
 const BUFFER_BYTES: u64 = 64 << 20;
 
 /// The versions of one destination on a device.

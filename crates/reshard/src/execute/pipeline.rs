@@ -2,9 +2,10 @@
 //!
 //! Three cursors walk a program independently: the packer fills slots and sends them, the unpacker
 //! empties the peers' slots, the copier does what needs no slot: self moves, and moves into peers'
-//! memory. A cursor that cannot go on says so, and whoever drives it turns to another or sleeps. Where tensors
-//! are on devices, or where there are cores enough, the three run on lanes of the device layer ([`PipelineLanes`]);
-//! otherwise the calling thread drives all three, which is the faster way where PEs outnumber cores.
+//! memory. A cursor that cannot go on says so, and whoever drives it turns to another or sleeps.
+//! Where tensors are on devices, or where there are cores enough, the three run on lanes of the
+//! device layer ([`PipelineLanes`]); otherwise the calling thread drives all three, which is the
+//! faster way where PEs outnumber cores.
 //!
 //! No schedule can stall: take the earliest round of which a message is missing. Its sender's slots
 //! hold nothing but messages of earlier rounds, which are all taken, and its receiver has taken
@@ -105,14 +106,17 @@ impl<'t> PipelineExecutor<'t> {
         Self { session, driver: Driver::Auto, lanes: LanesOf::Itself }
     }
 
-    /// The same with lanes for packing, sending, unpacking and copying, or with the calling thread doing all of it.
+    /// The same with lanes for packing, sending, unpacking and copying, or with the calling thread
+    /// doing all of it.
     ///
-    /// Without this, the number of cores decides. What is in memory of a device always goes by lanes.
+    /// Without this, the number of cores decides. What is in memory of a device always goes by
+    /// lanes.
     pub fn separate_lanes(self, separate: bool) -> Self {
         Self { driver: if separate { Driver::Lanes } else { Driver::Caller }, ..self }
     }
 
-    /// The same with these lanes, where it needs any; otherwise it opens lanes of the host for itself.
+    /// The same with these lanes, where it needs any; otherwise it opens lanes of the host for
+    /// itself.
     pub fn on(self, lanes: &'t PipelineLanes) -> Self {
         Self { lanes: LanesOf::Given(lanes), ..self }
     }
@@ -133,10 +137,11 @@ impl<'t> PipelineExecutor<'t> {
         }
     }
 
-    /// Packs, sends and unpacks everything of `refit` that concerns other PEs, into memory of the caller's.
+    /// Packs, sends and unpacks everything of `refit` that concerns other PEs, into memory of the
+    /// caller's.
     ///
-    /// Every PE has entered with [`Refit::announced`]. [`CopyService`](crate::CopyService) does all of that, and lets peers
-    /// write destinations directly.
+    /// Every PE has entered with [`Refit::announced`]. [`CopyService`](crate::CopyService) does all
+    /// of that, and lets peers write destinations directly.
     pub fn execute_pipeline(
         &self,
         refit: &Refit,
@@ -183,7 +188,8 @@ impl<'t> PipelineExecutor<'t> {
         self.execute(refit, sources, Place::Targets(targets), &control, part)
     }
 
-    /// Moves `part` of `refit`; self moves fill the gaps in which there is nothing to send or unpack.
+    /// Moves `part` of `refit`; self moves fill the gaps in which there is nothing to send or
+    /// unpack.
     pub(crate) fn execute(
         &self,
         refit: &Refit,
@@ -199,7 +205,8 @@ impl<'t> PipelineExecutor<'t> {
                 LanesOf::Itself => LaneRun::run(&run, &self.open_lanes()?)?,
                 LanesOf::Kept(kept) => {
                     if kept.get().is_none() {
-                        // Somebody else may have been faster; one of the two is as good as the other.
+                        // Somebody else may have been faster; one of the two is as good as the
+                        // other.
                         let _ = kept.set(self.open_lanes()?);
                     }
                     LaneRun::run(&run, kept.get().expect("set above"))?
@@ -425,7 +432,8 @@ impl<'a> Run<'a> {
             let seen = self.transport.bell();
             match step(self)? {
                 Step::Done => {
-                    // By the thread that stored past the caches: fences order only their own thread.
+                    // By the thread that stored past the caches: fences order only their own
+                    // thread.
                     copy::fence();
                     return Ok(());
                 }
@@ -481,13 +489,15 @@ impl<'a> Run<'a> {
         Ok(Step::Went)
     }
 
-    /// Puts the segments of a message where they belong in its receiver's memory, and returns their sums.
+    /// Puts the segments of a message where they belong in its receiver's memory, and returns their
+    /// sums.
     fn place(&self, message: &Message) -> Result<Vec<u32>, Failure> {
         let mut starts = Vec::with_capacity(message.moves.len());
         for each in &message.moves {
             let target = self.window_address(each)?;
-            // SAFETY: the source is bound, with the size of its shard; the target was checked, and the plan writes
-            // each of its bytes once. Through the caches: it is read next, for its sum.
+            // SAFETY: the source is bound, with the size of its shard; the target was checked, and
+            // the plan writes each of its bytes once. Through the caches: it is read next, for its
+            // sum.
             unsafe { self.copy_move(each, target, Store::Cached) };
             starts.push(target.cast_const());
         }
@@ -556,8 +566,8 @@ impl<'a> Run<'a> {
         let (receiver, came) = (self.transport.rank(), (header, slot));
         message.verify(self.targets, receiver, is_placed, came, |segment| match is_placed {
             false => verify::in_slot(segment, slot),
-            // SAFETY: the target is bound, with the size of the shard that the piece lies in; its sender has written
-            // it, and leaves it alone from the message on.
+            // SAFETY: the target is bound, with the size of the shard that the piece lies in; its
+            // sender has written it, and leaves it alone from the message on.
             true => unsafe {
                 verify::in_place(self.program, message, segment, |at| self.piece_start(message, at))
             },
@@ -579,8 +589,8 @@ impl<'a> Run<'a> {
             let shape = self.program.shape(piece.shape);
             let (span, _) = shape.copy.spans();
             piece.check_room(span, slot.len());
-            // SAFETY: the slot was just checked; the target is bound, with the size of the shard that the
-            // piece lies in, and the plan writes each of its bytes once.
+            // SAFETY: the slot was just checked; the target is bound, with the size of the shard
+            // that the piece lies in, and the plan writes each of its bytes once.
             unsafe {
                 let source = slot.as_ptr().add(piece.slot_offset);
                 let target = self.place.start(piece.tensor).add(piece.tensor_offset);
@@ -591,7 +601,8 @@ impl<'a> Run<'a> {
     }
 
     /// # Safety
-    /// The source is bound to memory of the process, the box fits `target`, and nobody else touches that meanwhile.
+    /// The source is bound to memory of the process, the box fits `target`, and nobody else touches
+    /// that meanwhile.
     unsafe fn copy_move(&self, each: &Move, target: *mut u8, store: Store) {
         let shape = self.program.shape(each.shape);
         // SAFETY: the caller's promise.

@@ -62,7 +62,8 @@ pub(crate) struct Message {
     /// The round, below the number of the batch.
     pub tag: u64,
     pub pieces: Box<[Piece]>,
-    /// The same boxes straight into the receiver's shards: of messages that are sent with checksums.
+    /// The same boxes straight into the receiver's shards: of messages that are sent with
+    /// checksums.
     pub moves: Box<[Move]>,
     /// What has a checksum each; empty without them.
     pub segments: Box<[Segment]>,
@@ -110,7 +111,8 @@ pub(crate) enum Recode {
 }
 
 impl Shape {
-    /// What is done to elements from byte `offset` on of a tensor whose scales, if it has any, start at `scales`.
+    /// What is done to elements from byte `offset` on of a tensor whose scales, if it has any,
+    /// start at `scales`.
     pub fn change(&self, scales: impl FnOnce() -> *const u8, offset: usize) -> Change {
         match self.recode {
             Recode::Nothing => Change::Nothing,
@@ -129,11 +131,13 @@ pub(crate) struct Program {
     pub sends: Vec<Message>,
     /// By round.
     pub receives: Vec<Message>,
-    /// What stays on this PE, and the same transfers as `sends` for peers whose memory this PE can write; with checksums,
-    /// messages have those. Tensor by tensor, whoever gets the parts: together they are the whole lines and pages that
-    /// the memory hands out anyway, where one receiver's alone are every other one.
+    /// What stays on this PE, and the same transfers as `sends` for peers whose memory this PE can
+    /// write; with checksums, messages have those. Tensor by tensor, whoever gets the parts:
+    /// together they are the whole lines and pages that the memory hands out anyway, where one
+    /// receiver's alone are every other one.
     pub moves: Vec<Move>,
-    /// Where the scales of source tensors that are restored are, both by position in the source layout.
+    /// Where the scales of source tensors that are restored are, both by position in the source
+    /// layout.
     pub scales: HashMap<u32, u32>,
     /// Bytes that this PE writes or sends, by any way.
     pub bytes: u64,
@@ -142,7 +146,8 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// The part of `rank` in `plan`, whose batches are in `schedule`, which has room for checksums where those are asked for.
+    /// The part of `rank` in `plan`, whose batches are in `schedule`, which has room for checksums
+    /// where those are asked for.
     pub fn new(
         plan: &TransferPlan,
         schedule: &Schedule,

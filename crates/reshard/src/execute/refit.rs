@@ -102,10 +102,11 @@ impl Shards {
         found.ok().map(|at| self.sorted[at] as usize).or_else(|| self.aliases.get(name))
     }
 
-    /// The layout's name of the shard that this PE itself calls `local`: layers and experts may be numbered anew on every PE, and
-    /// tied tensors go by another name on some.
+    /// The layout's name of the shard that this PE itself calls `local`: layers and experts may be
+    /// numbered anew on every PE, and tied tensors go by another name on some.
     ///
-    /// Bindings and readings take the layout's names, since a PE may call one of its layers as the layout calls another.
+    /// Bindings and readings take the layout's names, since a PE may call one of its layers as the
+    /// layout calls another.
     pub fn name_of(&self, local: &str) -> Option<&str> {
         let at = self.local_names.get(local);
         let is_called_so = |at: &usize| self.bytes[*at] > 0 && !self.is_renamed[*at];
@@ -243,7 +244,8 @@ impl Refit {
         self.fingerprint
     }
 
-    /// What a PE announces when it enters this refit: its fingerprint, how it is cut to slots, and whether it has checksums.
+    /// What a PE announces when it enters this refit: its fingerprint, how it is cut to slots, and
+    /// whether it has checksums.
     pub fn announced(&self) -> u64 {
         let mut hasher = Hasher64::new(self.fingerprint);
         hasher.word(self.slot_bytes as u64);

@@ -1,8 +1,9 @@
 //! Verifying messages: their size, and the checksum of each segment.
 //!
-//! A segment's sum is of its bytes as they were sent. Through a slot that is in the element type used on the way; where the sender
-//! writes the receiver's memory itself, in the receiver's. Such a message has the sums alone: it says that the segments lie in
-//! their places, and the receiver sums what it finds there, so that whatever happened to it since is noticed.
+//! A segment's sum is of its bytes as they were sent. Through a slot that is in the element type
+//! used on the way; where the sender writes the receiver's memory itself, in the receiver's. Such a
+//! message has the sums alone: it says that the segments lie in their places, and the receiver sums
+//! what it finds there, so that whatever happened to it since is noticed.
 
 use super::Shards;
 use super::program::{Message, Program, Segment};
@@ -10,7 +11,8 @@ use crate::sums;
 use crate::transport::{Corrupted, Failure, Header};
 
 impl Message {
-    /// Bytes of the slot that it takes; where its segments lie in the receiver's memory, those of their sums.
+    /// Bytes of the slot that it takes; where its segments lie in the receiver's memory, those of
+    /// their sums.
     pub fn slot_bytes(&self, is_placed: bool) -> usize {
         let segments = if is_placed { 0 } else { self.bytes };
         segments + sums::bytes_behind(self.segments.len())
@@ -65,7 +67,8 @@ pub(super) fn in_slot(segment: &Segment, slot: &[u8]) -> u32 {
     sums::sum(&slot[segment.slot_offset..][..segment.bytes])
 }
 
-/// The sum of a segment in its receiver's memory, in which box `at` of the message starts at `start(at)`.
+/// The sum of a segment in its receiver's memory, in which box `at` of the message starts at
+/// `start(at)`.
 ///
 /// # Safety
 /// All boxes of the segment are readable there, and nobody writes them meanwhile.

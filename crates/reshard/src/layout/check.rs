@@ -8,16 +8,18 @@ use crate::error::ReshardError;
 /// PEs that a layout may speak of: what is kept for each of them must not grow with a typing error.
 pub(crate) const WORLD_MAX: u64 = 1 << 20;
 
-/// Bytes that a tensor, a shard, and all shards of a layout may have: every offset and every sum of them can be counted.
+/// Bytes that a tensor, a shard, and all shards of a layout may have: every offset and every sum of
+/// them can be counted.
 pub(crate) const BYTES_MAX: u64 = i64::MAX as u64;
 
-/// Elements of an array of `shape` in which sizes of 0 count as 1: no stride and no product of some of the sizes is larger, which
-/// cannot be said of the elements of an empty array.
+/// Elements of an array of `shape` in which sizes of 0 count as 1: no stride and no product of some
+/// of the sizes is larger, which cannot be said of the elements of an empty array.
 pub(super) fn span(shape: &Dims) -> Option<u64> {
     shape.iter().try_fold(1u64, |span, &size| span.checked_mul(size.max(1)))
 }
 
-/// Refuses a placement with which a tensor of elements of `element_bytes` cannot be counted in bytes.
+/// Refuses a placement with which a tensor of elements of `element_bytes` cannot be counted in
+/// bytes.
 pub(super) fn check_bytes(
     name: &str,
     placement: &Placement,
@@ -43,8 +45,8 @@ fn shard_too_large(name: &str, shard: &Shard) -> ReshardError {
     ReshardError::ShardTooLarge { tensor, rank, shape }
 }
 
-/// Checks `shards`, sorted by rank, of the tensor `name`: every piece within the tensor and its shard, no two
-/// of one shard overlapping, one shard a rank, no rank and no shard past all bounds.
+/// Checks `shards`, sorted by rank, of the tensor `name`: every piece within the tensor and its
+/// shard, no two of one shard overlapping, one shard a rank, no rank and no shard past all bounds.
 pub(super) fn check_placement(
     name: &str,
     shape: &Dims,

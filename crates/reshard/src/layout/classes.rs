@@ -1,7 +1,8 @@
-//! Shards in classes: ranks whose shards are the same in every respect, so that any can stand in for another.
+//! Shards in classes: ranks whose shards are the same in every respect, so that any can stand in
+//! for another.
 //!
-//! Plans look at one shard of each class and at these numbers, which lie side by side: the shards of thousands of placements do
-//! not fit the caches.
+//! Plans look at one shard of each class and at these numbers, which lie side by side: the shards
+//! of thousands of placements do not fit the caches.
 
 use super::{Piece, Shard};
 use crate::dims::Dims;
@@ -15,8 +16,8 @@ const SCAN_MAX: u32 = 24;
 pub(crate) struct Classes {
     count: usize,
     shards: usize,
-    /// By class: the position of its first shard, and where its ranks end. By shard: its class, and its rank. Then the ranks,
-    /// class by class, ascending in each.
+    /// By class: the position of its first shard, and where its ranks end. By shard: its class, and
+    /// its rank. Then the ranks, class by class, ascending in each.
     words: Box<[u32]>,
 }
 
@@ -32,7 +33,8 @@ impl Classes {
             let count = firsts.len() as u32;
             let first = |class: u32| &shards[firsts[class as usize] as usize];
             let alike = |&class: &u32| class < count && is_alike(first(class), shard);
-            // In a mesh, ranks that hold the same follow each other, or classes do, again from the first after the last.
+            // In a mesh, ranks that hold the same follow each other, or classes do, again from the
+            // first after the last.
             let likely = [last, last + 1, 0].into_iter().find(alike);
             let scanned = || (0..count.min(SCAN_MAX)).find(alike);
             last = likely.or_else(scanned).or_else(|| known.get(&key).copied()).unwrap_or(count);
@@ -51,7 +53,8 @@ impl Classes {
         let count = words.len();
         let mut ends = vec![0; count];
         of_shard.iter().for_each(|&class| ends[class as usize] += 1);
-        // From how many each class has to where each starts; placing its ranks moves that to where it ends.
+        // From how many each class has to where each starts; placing its ranks moves that to where
+        // it ends.
         let mut end = 0;
         for each in &mut ends {
             (*each, end) = (end, end + *each);
@@ -74,7 +77,8 @@ impl Classes {
         self.count
     }
 
-    /// What every rank of `class` holds, of the shards that these are the classes of, or of the same shards in other units.
+    /// What every rank of `class` holds, of the shards that these are the classes of, or of the
+    /// same shards in other units.
     pub(crate) fn shard<'s>(&self, shards: &'s [Shard], class: u32) -> &'s Shard {
         &shards[self.words[class as usize] as usize]
     }

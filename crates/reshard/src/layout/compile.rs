@@ -1,4 +1,5 @@
-//! Compiling the mesh form: where each tensor lives, which spans each PE keeps, which tensors are one.
+//! Compiling the mesh form: where each tensor lives, which spans each PE keeps, which tensors are
+//! one.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -102,7 +103,8 @@ impl<'a> Compiler<'a> {
         Ok(self.builder.finish())
     }
 
-    /// The placement of a tensor together with those tied to it: one shard a PE, under whichever name.
+    /// The placement of a tensor together with those tied to it: one shard a PE, under whichever
+    /// name.
     fn join(
         &mut self,
         spec: &TensorSpec,
@@ -261,7 +263,8 @@ fn run_of(index: u64, count: u64, runs: &Option<Vec<u64>>, parts: u64) -> (u64, 
                 run.end - run.start
             }
         };
-        // Runs of layers are compared with the names only where names have layers: any sum is possible.
+        // Runs of layers are compared with the names only where names have layers: any sum is
+        // possible.
         let end = size.saturating_add(start);
         if index < end {
             return (at, start);

@@ -1,8 +1,9 @@
-//! Forms: what placements have in common when everything along a dimension is a multiple of one number.
+//! Forms: what placements have in common when everything along a dimension is a multiple of one
+//! number.
 //!
-//! A matrix of 4,096 rows over four PEs and one of 640 rows lie alike, but for a factor. Their common form has four rows, and
-//! the unit of the first is 1,024 rows, that of the other 160. What follows from the form is worked out once for all
-//! placements that share it.
+//! A matrix of 4,096 rows over four PEs and one of 640 rows lie alike, but for a factor. Their
+//! common form has four rows, and the unit of the first is 1,024 rows, that of the other 160. What
+//! follows from the form is worked out once for all placements that share it.
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ pub(crate) struct Form {
     pub(crate) unit: Dims,
 }
 
-/// The largest number along each dimension that every position and size is a multiple of; at least 1.
+/// The largest number along each dimension that every position and size is a multiple of; at
+/// least 1.
 pub(super) fn unit_of(shape: &Dims, shards: &[Shard]) -> Dims {
     let mut unit = *shape;
     let mut include = |dims: &Dims| {
@@ -36,7 +38,8 @@ pub(super) fn unit_of(shape: &Dims, shards: &[Shard]) -> Dims {
     unit
 }
 
-/// `shape` and `shards` with every number along a dimension replaced by `change` of it and the dimension's `unit`.
+/// `shape` and `shards` with every number along a dimension replaced by `change` of it and the
+/// dimension's `unit`.
 pub(crate) fn scaled(
     shape: &Dims,
     shards: &[Shard],

@@ -1,9 +1,10 @@
 //! Layouts: how named tensors lie over the PEs of a group.
 //!
-//! A [`Layout`] is the explicit form: for every tensor, which PE holds which boxes of it, and where.
-//! People write the mesh form ([`MeshLayout`]), which compiles to this one; programs exchange this one.
-//! Tensors that lie alike share one [`Placement`], and everything that is computed per placement is
-//! computed once for all of them: a model of 20,000 tensors has a few dozen placements.
+//! A [`Layout`] is the explicit form: for every tensor, which PE holds which boxes of it, and
+//! where. People write the mesh form ([`MeshLayout`]), which compiles to this one; programs
+//! exchange this one. Tensors that lie alike share one [`Placement`], and everything that is
+//! computed per placement is computed once for all of them: a model of 20,000 tensors has a few
+//! dozen placements.
 
 mod build;
 mod check;
@@ -169,8 +170,8 @@ impl TensorLayout {
         [self.name()].into_iter().chain(self.aliases.iter().map(String::as_str))
     }
 
-    /// What `rank` calls it: differs from the name where layers or experts are renumbered, and where a
-    /// PE holds it only under the name of a tensor tied to it.
+    /// What `rank` calls it: differs from the name where layers or experts are renumbered, and
+    /// where a PE holds it only under the name of a tensor tied to it.
     pub fn local_name(&self, rank: u32) -> &str {
         match self.local_names.binary_search_by_key(&rank, |(rank, _)| *rank) {
             Ok(at) => &self.local_names[at].1,
@@ -223,7 +224,8 @@ impl Layout {
         self.by_name.get(name).map(|&index| index as usize)
     }
 
-    /// Position of what `tensor`, of another layout, is here: the tensor with its name, or else with one of its aliases.
+    /// Position of what `tensor`, of another layout, is here: the tensor with its name, or else
+    /// with one of its aliases.
     pub(crate) fn counterpart_of(&self, tensor: &TensorLayout) -> Option<usize> {
         tensor.names().find_map(|name| self.index_of(name))
     }

@@ -1,4 +1,5 @@
-//! Patterns over tensor names: `*` within a name part, `**` over any number of parts, `{a,b}` and `{0..7}`.
+//! Patterns over tensor names: `*` within a name part, `**` over any number of parts, `{a,b}` and
+//! `{0..7}`.
 
 use crate::error::ReshardError;
 
@@ -41,7 +42,8 @@ impl Pattern {
         self.matches_parts(&name.split('.').collect::<Vec<_>>())
     }
 
-    /// As [`matches`](Self::matches), for a name that was taken apart to be tried with many patterns.
+    /// As [`matches`](Self::matches), for a name that was taken apart to be tried with many
+    /// patterns.
     pub(super) fn matches_parts(&self, parts: &[&str]) -> bool {
         let fits = |pattern: &Vec<String>| {
             wildcard(pattern, parts, |part| part == "**", |part, name| part_matches(part, name))
@@ -69,7 +71,8 @@ fn part_matches(pattern: &str, part: &str) -> bool {
         )
 }
 
-/// Matches with stars that stand for any number of items. On a mismatch the last star takes one more, which is enough.
+/// Matches with stars that stand for any number of items. On a mismatch the last star takes one
+/// more, which is enough.
 fn wildcard<P, T>(
     pattern: &[P],
     items: &[T],
@@ -95,7 +98,8 @@ fn wildcard<P, T>(
     pattern[at..].iter().all(is_star)
 }
 
-/// The texts that `text` stands for: `{a,b}` is either, `{0..3}` any of 0, 1, 2, 3; braces do not nest.
+/// The texts that `text` stands for: `{a,b}` is either, `{0..3}` any of 0, 1, 2, 3; braces do not
+/// nest.
 ///
 /// ```
 /// let names = syncline_reshard::expand_ranges("h.{0..1}.{w,b}")?;

@@ -73,7 +73,8 @@ pub struct ShardRule {
     /// Splits fall on multiples of this, such as the size of an attention head.
     #[serde(default)]
     pub unit: Option<u64>,
-    /// Splits into so many parts, each held by neighbours along the axis: fewer key-value heads than PEs.
+    /// Splits into so many parts, each held by neighbours along the axis: fewer key-value heads
+    /// than PEs.
     #[serde(default)]
     pub parts: Option<u64>,
     /// Splits into so many equal groups, each split over neighbours along the axis: query heads

@@ -12,10 +12,12 @@ pub(super) struct Alias {
     pub(super) rule: usize,
 }
 
-/// The names tied to each tensor: of each rule those that exist, or else those that it names in full.
+/// The names tied to each tensor: of each rule those that exist, or else those that it names in
+/// full.
 ///
-/// `rule_of` is the rule of each of `specs`. Every tensor that something is tied to exists and is tied to none itself. What
-/// is refused is the first in the order of the rules, then of the tensors, so that every PE says the same.
+/// `rule_of` is the rule of each of `specs`. Every tensor that something is tied to exists and is
+/// tied to none itself. What is refused is the first in the order of the rules, then of the
+/// tensors, so that every PE says the same.
 pub(super) fn ties<'a>(
     rules: &RuleSet<'a>,
     specs: &[TensorSpec],

@@ -1,12 +1,13 @@
 //! In which order transfers fill slots, so that few of them are cut.
 //!
-//! Best fit: a slot takes the largest transfer that still fits whole; when none does, the smallest of those that are left is cut
-//! where the slot ends. Where that cuts no fewer than the order given, the order given stays: it walks through memory from start
-//! to end.
+//! Best fit: a slot takes the largest transfer that still fits whole; when none does, the smallest
+//! of those that are left is cut where the slot ends. Where that cuts no fewer than the order
+//! given, the order given stays: it walks through memory from start to end.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Puts the transfers of one pair, whose bytes in a slot are `padded`, in the order in which they are packed.
+/// Puts the transfers of one pair, whose bytes in a slot are `padded`, in the order in which they
+/// are packed.
 pub(super) fn order(transfers: &mut [u32], padded: impl Fn(u32) -> u64, slot_bytes: u64) {
     let as_given = segments(transfers, &padded, slot_bytes);
     // What is larger than a slot is cut in any order.

@@ -1,9 +1,9 @@
 //! Schedules: transfers cut to slots, batched per peer, and put into rounds.
 //!
-//! A transfer is a run of numbered elements ([`CopyBox`](crate::CopyBox)), and a slot takes any part of
-//! that run whose bytes are a multiple of [`SLOT_ALIGN`]. So every batch but the last of a pair is full: the number and the
-//! sizes of all batches follow from [`Traffic`](crate::Traffic) alone, and every PE can compute all rounds while
-//! packing only its own batches.
+//! A transfer is a run of numbered elements ([`CopyBox`](crate::CopyBox)), and a slot takes any
+//! part of that run whose bytes are a multiple of [`SLOT_ALIGN`]. So every batch but the last of a
+//! pair is full: the number and the sizes of all batches follow from [`Traffic`](crate::Traffic)
+//! alone, and every PE can compute all rounds while packing only its own batches.
 
 mod fit;
 mod pack;
@@ -13,7 +13,8 @@ use crate::error::ReshardError;
 use crate::sums::SUM_BYTES;
 use crate::transfer::TransferPlan;
 
-/// Alignment of every segment in a slot, in bytes: a cache line, which also keeps copies off slow paths.
+/// Alignment of every segment in a slot, in bytes: a cache line, which also keeps copies off slow
+/// paths.
 pub const SLOT_ALIGN: u64 = 64;
 
 /// Slot size where nothing else is asked for.

@@ -1,8 +1,9 @@
 //! Cutting transfers to slots and batching them per pair of PEs.
 //!
-//! Transfers of a pair are laid end to end, each at the next aligned place, and cut where a slot ends. As a transfer may be
-//! cut at any multiple of the alignment, every slot but the last is full: no packing needs fewer slots or wastes less.
-//! What is left to choose is the order, on which the number of cuts depends: [`fit`](super::fit) chooses it.
+//! Transfers of a pair are laid end to end, each at the next aligned place, and cut where a slot
+//! ends. As a transfer may be cut at any multiple of the alignment, every slot but the last is
+//! full: no packing needs fewer slots or wastes less. What is left to choose is the order, on which
+//! the number of cuts depends: [`fit`](super::fit) chooses it.
 
 use super::fit;
 use super::{Batch, SLOT_ALIGN, Segment};
@@ -38,7 +39,8 @@ pub(super) fn pack(
 ) -> Vec<Batch> {
     let mut sends: Vec<u32> =
         (0u32..).zip(plan.ops()).filter(|(_, op)| !op.is_self_move()).map(|(at, _)| at).collect();
-    // Stable: sender and receiver have the transfers of a pair in the same order, and choose from it alike.
+    // Stable: sender and receiver have the transfers of a pair in the same order, and choose from
+    // it alike.
     sends.sort_by_key(|&at| {
         let op = &plan.ops()[at as usize];
         (op.src, op.dst)
@@ -83,7 +85,8 @@ pub(super) fn pack(
 struct Filler<'a> {
     plan: &'a TransferPlan,
     slot_bytes: u64,
-    /// A transfer that the last slot could not take whole: its number and its elements that are packed.
+    /// A transfer that the last slot could not take whole: its number and its elements that are
+    /// packed.
     open: Option<(u32, u64)>,
 }
 

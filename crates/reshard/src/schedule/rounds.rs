@@ -1,9 +1,10 @@
 //! Rounds: colouring the batches so that each PE sends one and receives one at a time.
 //!
-//! Senders and receivers are the two sides of a bipartite multigraph, batches its edges, rounds its colours. Such a graph
-//! needs exactly as many colours as its largest degree (König). Batches are coloured from the largest down, each with the
-//! first round free on both sides, so that rounds hold batches of like size; where no round is free on both, the two
-//! rounds that are each free on one are swapped along the one path that begins at the receiver.
+//! Senders and receivers are the two sides of a bipartite multigraph, batches its edges, rounds its
+//! colours. Such a graph needs exactly as many colours as its largest degree (König). Batches are
+//! coloured from the largest down, each with the first round free on both sides, so that rounds
+//! hold batches of like size; where no round is free on both, the two rounds that are each free on
+//! one are swapped along the one path that begins at the receiver.
 
 use std::collections::HashMap;
 
@@ -82,9 +83,11 @@ impl Graph<'_> {
         }
     }
 
-    /// Frees `round` at `vertex` by exchanging it with `other`, which is free there, along the path of both.
+    /// Frees `round` at `vertex` by exchanging it with `other`, which is free there, along the path
+    /// of both.
     ///
-    /// The path cannot come back to the sender that wants `round`: it would arrive there by `round`, which is free there.
+    /// The path cannot come back to the sender that wants `round`: it would arrive there by
+    /// `round`, which is free there.
     fn swap_path(&mut self, vertex: u32, round: u32, other: u32) {
         let mut path = Vec::new();
         let (mut vertex, mut along) = (vertex, round);

@@ -1,8 +1,8 @@
 //! Single transfers: sends and receives that PEs submit without a plan.
 //!
 //! First every PE tells every other what it will send, and all compare that with what they expect;
-//! then the data moves. Both go around in a ring: in step `k` each PE sends to the PE `k` places on and
-//! receives from the one `k` places back, so that nobody is sent to by two at once.
+//! then the data moves. Both go around in a ring: in step `k` each PE sends to the PE `k` places on
+//! and receives from the one `k` places back, so that nobody is sent to by two at once.
 
 use std::collections::BTreeMap;
 
@@ -216,7 +216,8 @@ impl Stream {
         }
     }
 
-    /// What the next message has, with room for the checksums of its parts; nothing at all of an empty stream.
+    /// What the next message has, with room for the checksums of its parts; nothing at all of an
+    /// empty stream.
     fn next(&mut self, slot_bytes: usize, checksums: bool) -> Vec<Extent> {
         let mut extents = Vec::new();
         let mut room = slot_bytes as u64;
@@ -330,7 +331,8 @@ impl Ring<'_> {
         Ok(is_sent)
     }
 
-    /// Verifies a message that is the next of `stream`, gives its parts to `put`, and says whether it was the last.
+    /// Verifies a message that is the next of `stream`, gives its parts to `put`, and says whether
+    /// it was the last.
     fn open(
         &self,
         stream: &mut Stream,

@@ -1,9 +1,9 @@
 //! The copy service: refits and single transfers for one PE of a group.
 //!
-//! Every PE of a group has a service on its endpoint and calls the same things in the same order. A call
-//! returns `Ok` on all PEs or, within the deadline, the same [`Failure`] on all of them; a group that
-//! has failed stays failed, because a peer may be gone or in the middle of something: join a new one
-//! to go on.
+//! Every PE of a group has a service on its endpoint and calls the same things in the same order. A
+//! call returns `Ok` on all PEs or, within the deadline, the same [`Failure`] on all of them; a
+//! group that has failed stays failed, because a peer may be gone or in the middle of something:
+//! join a new one to go on.
 //!
 //! ```
 //! use syncline_reshard::transport::local;
@@ -70,8 +70,8 @@ pub enum ServiceError {
     /// The layouts make no plan: the same on every PE that has the same layouts.
     #[error(transparent)]
     Plan(#[from] ReshardError),
-    /// A reader held the memory that the refit would have overwritten, until half of the time was over. The refit was left out
-    /// on every PE, which all return this, and the group is as before.
+    /// A reader held the memory that the refit would have overwritten, until half of the time was
+    /// over. The refit was left out on every PE, which all return this, and the group is as before.
     #[error(
         "a reader on PE {rank} holds the version that this refit would overwrite: drop its Reading, and refit again"
     )]
@@ -96,13 +96,14 @@ pub enum ServiceError {
 pub struct ServiceOptions {
     /// How long a call may take, waiting included.
     pub timeout: Duration,
-    /// Whether every segment has a checksum, which its receiver verifies; a corrupt one fails the refit on every PE, and is named
-    /// with its tensor. What is in memory of a device then goes through slots, also where it could be written directly.
+    /// Whether every segment has a checksum, which its receiver verifies; a corrupt one fails the
+    /// refit on every PE, and is named with its tensor. What is in memory of a device then goes
+    /// through slots, also where it could be written directly.
     pub checksums: bool,
     /// What [`CopyService::destination`] makes.
     pub versions: Versions,
-    /// Whether packing, sending, unpacking and copying have lanes of their own; by the number of cores if unset. What is in
-    /// memory of a device always goes by lanes.
+    /// Whether packing, sending, unpacking and copying have lanes of their own; by the number of
+    /// cores if unset. What is in memory of a device always goes by lanes.
     pub separate_lanes: Option<bool>,
 }
 
@@ -122,7 +123,8 @@ impl Default for ServiceOptions {
 pub struct Progress {
     /// Bytes sent, placed, copied and unpacked so far.
     pub bytes_done: u64,
-    /// Bytes to send, place, copy and unpack in all; what peers place in memory of this PE is theirs to count.
+    /// Bytes to send, place, copy and unpack in all; what peers place in memory of this PE is
+    /// theirs to count.
     pub bytes_total: u64,
 }
 
@@ -190,8 +192,8 @@ impl<'a> CopyService<'a> {
         &mut *self.transport
     }
 
-    /// Has `on_progress` called after every message and every larger copy of a refit, by the thread that runs it and under
-    /// no lock. The last call comes before the refit is committed.
+    /// Has `on_progress` called after every message and every larger copy of a refit, by the thread
+    /// that runs it and under no lock. The last call comes before the refit is committed.
     ///
     /// If it panics, the refit fails on every PE.
     pub fn set_progress(&mut self, on_progress: impl Fn(Progress) + Send + Sync + 'static) {
@@ -255,7 +257,8 @@ impl<'a> CopyService<'a> {
         added.map_err(|error| self.no_lanes(&error).into())
     }
 
-    /// Memory on `device` for what `refit` leaves on this PE, in as many versions as [`ServiceOptions::versions`] says.
+    /// Memory on `device` for what `refit` leaves on this PE, in as many versions as
+    /// [`ServiceOptions::versions`] says.
     pub fn destination_on(
         &mut self,
         refit: &Refit,
@@ -306,9 +309,9 @@ impl<'a> CopyService<'a> {
 
     /// Does what was submitted on all PEs.
     ///
-    /// Sends and receives are compared first, by peer, tag and size: where they do not match, nothing
-    /// is written anywhere. After any other failure, targets may be partly written. What was
-    /// submitted is forgotten either way.
+    /// Sends and receives are compared first, by peer, tag and size: where they do not match,
+    /// nothing is written anywhere. After any other failure, targets may be partly written. What
+    /// was submitted is forgotten either way.
     pub fn run(&mut self) -> Result<(), ServiceError> {
         let exchange = std::mem::take(&mut self.exchange);
         let wait = Wait::timeout(self.options.timeout).cancelled_by(&self.cancel);

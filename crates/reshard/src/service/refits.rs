@@ -16,11 +16,12 @@ const PROGRESS_BYTES: u64 = 1 << 20;
 impl CopyService<'_> {
     /// Moves everything of `refit` on all PEs, and commits it on all or on none.
     ///
-    /// On `Err`, a [`Destination`] with two versions still has its old values, one with a single version
-    /// refuses to be read, and memory of the caller's may be partly written. [`ServiceError::Held`] leaves
-    /// everything as it was.
+    /// On `Err`, a [`Destination`] with two versions still has its old values, one with a single
+    /// version refuses to be read, and memory of the caller's may be partly written.
+    /// [`ServiceError::Held`] leaves everything as it was.
     ///
-    /// A PE does one thing at a time, in the same order as its peers; destinations can be read meanwhile, by any thread.
+    /// A PE does one thing at a time, in the same order as its peers; destinations can be read
+    /// meanwhile, by any thread.
     pub fn refit(
         &mut self,
         refit: &Refit,
@@ -98,8 +99,9 @@ impl CopyService<'_> {
             is_held: writing.is_none(),
         };
         let place = writing.as_ref().map(Writing::place);
-        // SAFETY: the caller's promise; while `writing` lives, nobody reads the version that is announced, and if it is not
-        // committed, it is not read before another refit has written all of it.
+        // SAFETY: the caller's promise; while `writing` lives, nobody reads the version that is
+        // announced, and if it is not committed, it is not read before another refit has written
+        // all of it.
         let run = unsafe { self.run_refit(refit, sources, place, ticket, wait) };
         match (&run, writing) {
             (Ok(_), Some(writing)) => writing.commit(),
@@ -109,7 +111,8 @@ impl CopyService<'_> {
         run
     }
 
-    /// Runs a refit from the start on which all agree to the end on which all agree. `place` is `None` where a reader holds it.
+    /// Runs a refit from the start on which all agree to the end on which all agree. `place` is
+    /// `None` where a reader holds it.
     ///
     /// # Safety
     /// As for [`Session::announce`].
@@ -149,7 +152,8 @@ impl CopyService<'_> {
         let progress = self.on_progress.as_ref().map(|_| &report as _);
         let control = Control { wait: *wait, progress };
         let moved = executor.execute(refit, sources, place, &control, Part::All)?;
-        // Before the end on which all agree: no code of the caller's runs between that and the commit.
+        // Before the end on which all agree: no code of the caller's runs between that and the
+        // commit.
         self.report(Progress { bytes_done: total, bytes_total: total });
         session.finish(wait)?;
         Ok(moved)

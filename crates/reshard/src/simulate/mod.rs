@@ -1,10 +1,11 @@
 //! Predicting a refit on a cluster that is not here.
 //!
-//! Batches are flows over links. A PE sends one batch at a time and receives one at a time, in the order of the
-//! schedule's rounds, without a barrier between rounds, as the pipeline does. Flows that share a link share
-//! its bandwidth evenly; each goes at the pace of its narrowest link. Self moves go on beside them. A flow's first byte
-//! is late by the latency of its links only where nothing was under way to hide it: packing, sending and unpacking
-//! overlap, and so a message's latency is paid once, at the end.
+//! Batches are flows over links. A PE sends one batch at a time and receives one at a time, in the
+//! order of the schedule's rounds, without a barrier between rounds, as the pipeline does. Flows
+//! that share a link share its bandwidth evenly; each goes at the pace of its narrowest link. Self
+//! moves go on beside them. A flow's first byte is late by the latency of its links only where
+//! nothing was under way to hide it: packing, sending and unpacking overlap, and so a message's
+//! latency is paid once, at the end.
 //!
 //! What is left out: the refit's first round trip (milliseconds), slow PEs, other traffic.
 
@@ -169,7 +170,8 @@ impl Run {
     fn start(&mut self, id: u32, cost_s: f64) {
         let flow = &mut self.flows[id as usize];
         flow.version = 1;
-        // What a message costs its ends is time in which nothing flows: bytes at its own pace would do no more.
+        // What a message costs its ends is time in which nothing flows: bytes at its own pace would
+        // do no more.
         flow.since = self.now + cost_s;
         for link in flow.route.clone() {
             self.links.all[link as usize].flows.push(id);

@@ -8,7 +8,8 @@ const SCAN_MAX: usize = 16;
 
 /// Bytes that every rank sends, and the sets of ranks that choices are made among.
 ///
-/// Heaps hold stale loads: loads only grow, so an entry that is up to date when it comes out on top is the least.
+/// Heaps hold stale loads: loads only grow, so an entry that is up to date when it comes out on top
+/// is the least.
 #[derive(Debug)]
 pub(super) struct Balance<'a> {
     sent: Vec<u64>,

@@ -1,7 +1,8 @@
 //! Which tensors are in blocks with scales, and what the scales come from or are used for.
 //!
-//! Declarations are about names, and a tensor has several where others are tied to it: it is in blocks if any of them was
-//! declared, and its scales are under any of those names. What counts are the names on the side that has eight bits.
+//! Declarations are about names, and a tensor has several where others are tied to it: it is in
+//! blocks if any of them was declared, and its scales are under any of those names. What counts are
+//! the names on the side that has eight bits.
 
 use syncline_deps::Dtype;
 
@@ -29,7 +30,8 @@ impl Blocks {
         Ok(Self { rules: declared.iter().map(rule).collect::<Result<_, _>>()? })
     }
 
-    /// What the names of scales of `name` have appended, if it was declared to have them: the first that matches counts.
+    /// What the names of scales of `name` have appended, if it was declared to have them: the first
+    /// that matches counts.
     fn suffix_of(&self, name: &str) -> Option<&str> {
         let rule = self.rules.iter().find(|(pattern, _)| pattern.matches(name))?;
         Some(&rule.1)
@@ -49,7 +51,8 @@ impl Blocks {
         })
     }
 
-    /// How the destination's tensor `index` comes about where blocks are concerned; `None` where they are not.
+    /// How the destination's tensor `index` comes about where blocks are concerned; `None` where
+    /// they are not.
     pub(super) fn pair(
         &self,
         from: &Layout,
@@ -108,7 +111,8 @@ impl Blocks {
         Ok(Some(Recoding::BlockElements))
     }
 
-    /// How `target` is restored from the source's tensor `at`; `None` if that was not declared to have scales.
+    /// How `target` is restored from the source's tensor `at`; `None` if that was not declared to
+    /// have scales.
     fn restored(
         &self,
         from: &Layout,
@@ -127,8 +131,8 @@ impl Blocks {
         Ok(Some(Recoding::Restored { scales: scales as u32 }))
     }
 
-    /// How the destination's tensor `index`, which the source does not have, is made as the scales of another; `None` if it was
-    /// not declared to be.
+    /// How the destination's tensor `index`, which the source does not have, is made as the scales
+    /// of another; `None` if it was not declared to be.
     fn pair_scales(
         &self,
         from: &Layout,
@@ -196,7 +200,8 @@ impl Blocks {
     }
 }
 
-/// Every PE that holds elements must hold exactly their scales, laid out alike: the sender needs both.
+/// Every PE that holds elements must hold exactly their scales, laid out alike: the sender needs
+/// both.
 fn check_scales(from: &Layout, at: usize, scales_at: usize) -> Result<(), ReshardError> {
     let (elements, scales) = (&from.tensors()[at], &from.tensors()[scales_at]);
     check_scale_shape(scales.name(), elements.shape(), scales.shape())?;

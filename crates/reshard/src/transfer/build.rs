@@ -89,7 +89,8 @@ fn check_pair(
         let tensor = pair.name.clone();
         return Err(ReshardError::DtypeMismatch { tensor, from: src_dtype, to: dst_dtype });
     }
-    // Asked here rather than where bytes are moved, so that a PE that holds nothing of the tensor refuses it too.
+    // Asked here rather than where bytes are moved, so that a PE that holds nothing of the tensor
+    // refuses it too.
     if pair.recoding == Recoding::Elements && !convert::is_supported(src_dtype, dst_dtype) {
         let cause = ConvertError::Unsupported { from: src_dtype, to: dst_dtype };
         return Err(ReshardError::NoConversion { tensor: pair.name.clone(), cause });
@@ -104,7 +105,8 @@ fn check_pair(
     Ok(())
 }
 
-/// The error for a tensor that only one layout has: about expert counts where those differ, else about the name.
+/// The error for a tensor that only one layout has: about expert counts where those differ, else
+/// about the name.
 fn unmatched(from: &Layout, to: &Layout, tensor: &str, in_destination: bool) -> ReshardError {
     let numbers = NameNumbers::default();
     let tensor_name = tensor.to_owned();
@@ -135,7 +137,8 @@ struct Scaled {
     unit_bytes: u64,
 }
 
-/// One template for each pair of placements, those of one form taken as one, and the template of each tensor.
+/// One template for each pair of placements, those of one form taken as one, and the template of
+/// each tensor.
 fn templates(
     from: &Layout,
     to: &Layout,
@@ -178,7 +181,8 @@ fn templates(
     Ok((builder.finish(), of))
 }
 
-/// What decides a template: two forms, and how many units of the pair one of theirs has along each dimension.
+/// What decides a template: two forms, and how many units of the pair one of theirs has along each
+/// dimension.
 type PairKey = (*const Placement, Dims, *const Placement, Dims);
 
 /// Two placements in units that both are multiples of.
@@ -232,8 +236,8 @@ fn ones(shape: &Dims) -> Dims {
 
 /// The source of every demand, tensor by tensor.
 ///
-/// Sends that leave no choice are counted first and large tensors are dealt before small ones, so that the last choices,
-/// which can only be evened out by chance, are about few bytes.
+/// Sends that leave no choice are counted first and large tensors are dealt before small ones, so
+/// that the last choices, which can only be evened out by chance, are about few bytes.
 fn choose(templates: &Templates, of: &[Scaled], world: u32) -> Choices {
     let mut balance = Balance::new(world, &templates.sets.sets);
     let all: Vec<Summary> =

@@ -6,8 +6,8 @@ use crate::dims::{Dims, NdBox};
 
 /// A box to copy between two dense row-major shards; shared by all transfers of the same shape.
 ///
-/// Its elements are numbered in row-major order of the box. That order is the packed form, so any range of
-/// numbers can be packed, sent and unpacked by itself.
+/// Its elements are numbered in row-major order of the box. That order is the packed form, so any
+/// range of numbers can be packed, sent and unpacked by itself.
 ///
 /// ```
 /// use syncline_reshard::{CopyBox, Dims, Side};
@@ -55,7 +55,8 @@ pub struct Run {
     pub src: u64,
     /// Position of the first in the receiver's shard, in elements.
     pub dst: u64,
-    /// Position of the first in the packed form, in elements after the start of the range asked for.
+    /// Position of the first in the packed form, in elements after the start of the range asked
+    /// for.
     pub packed: u64,
     /// How many.
     pub count: u64,
@@ -96,7 +97,8 @@ impl CopyBox {
         NdBox { start: self.dst_start, size: self.size }
     }
 
-    /// The elements with numbers in `range`, as the longest runs that are contiguous on `side`, in order.
+    /// The elements with numbers in `range`, as the longest runs that are contiguous on `side`, in
+    /// order.
     pub fn runs(&self, side: Side, range: Range<u64>) -> Runs {
         Runs::new(self, side, range)
     }
@@ -129,7 +131,8 @@ impl CopyBox {
         (outer, run)
     }
 
-    /// The elements with numbers in `range` as boxes of this box, at most `2 * dims - 1` of them, in order.
+    /// The elements with numbers in `range` as boxes of this box, at most `2 * dims - 1` of them,
+    /// in order.
     pub fn boxes(&self, range: Range<u64>) -> Vec<NdBox> {
         let mut boxes = Vec::new();
         let stop = range.end.min(self.elements());

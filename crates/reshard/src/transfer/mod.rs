@@ -1,10 +1,11 @@
 //! Transfer plans: which box of which tensor goes from which PE to which.
 //!
-//! Every PE computes the plan from the two layouts alone. What a PE already holds stays on it; what several
-//! PEs hold is taken from the one that has least to send so far. (PEs are replicas of each other where their shards are the same; of shards that
-//! only overlap, the one that covers most is taken.) Work is done once per pair of
-//! placements, not per tensor, and choosing among replicas is the only step that looks at every
-//! tensor and every PE: that is why [`TransferPlan::for_rank`] is cheap and yet agrees with everyone.
+//! Every PE computes the plan from the two layouts alone. What a PE already holds stays on it; what
+//! several PEs hold is taken from the one that has least to send so far. (PEs are replicas of each
+//! other where their shards are the same; of shards that only overlap, the one that covers most is
+//! taken.) Work is done once per pair of placements, not per tensor, and choosing among replicas is
+//! the only step that looks at every tensor and every PE: that is why [`TransferPlan::for_rank`] is
+//! cheap and yet agrees with everyone.
 
 mod balance;
 mod blocks;
@@ -109,7 +110,8 @@ impl TransferPlan {
         build::build(from, to, options, None)
     }
 
-    /// The part that concerns `rank`: what it sends, receives and keeps, in the order of the whole plan.
+    /// The part that concerns `rank`: what it sends, receives and keeps, in the order of the whole
+    /// plan.
     ///
     /// Refuses what [`new`](Self::new) refuses, on every rank alike.
     pub fn for_rank(
@@ -126,7 +128,8 @@ impl TransferPlan {
         &self.tensors
     }
 
-    /// The transfers, by tensor, then receiver; those between two given PEs have the same order everywhere.
+    /// The transfers, by tensor, then receiver; those between two given PEs have the same order
+    /// everywhere.
     pub fn ops(&self) -> &[TransferOp] {
         &self.ops
     }
@@ -185,7 +188,8 @@ impl TransferPlan {
         self.rank
     }
 
-    /// Equal on all PEs that planned from the same layouts and options: compare it before moving anything.
+    /// Equal on all PEs that planned from the same layouts and options: compare it before moving
+    /// anything.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }

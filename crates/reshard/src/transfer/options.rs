@@ -30,12 +30,14 @@ impl PlanOptions {
         self
     }
 
-    /// Declares that tensors whose names match `pattern` are MXFP8 where they are `f8_e4m3` or `f8_e5m2`: the scales of
-    /// their blocks ([`mx`](crate::convert::mx)) are in the tensor whose name has `suffix` appended.
+    /// Declares that tensors whose names match `pattern` are MXFP8 where they are `f8_e4m3` or
+    /// `f8_e5m2`: the scales of their blocks ([`mx`](crate::convert::mx)) are in the tensor whose
+    /// name has `suffix` appended.
     ///
-    /// From a wide format to eight bits both tensors come from the one that the source has; from eight bits to a wide format
-    /// both are needed and one is made. Where both sides have eight bits, two tensors move as they are. The change of
-    /// element type has to be declared too, by [`convert`](Self::convert).
+    /// From a wide format to eight bits both tensors come from the one that the source has; from
+    /// eight bits to a wide format both are needed and one is made. Where both sides have eight
+    /// bits, two tensors move as they are. The change of element type has to be declared too, by
+    /// [`convert`](Self::convert).
     ///
     /// ```
     /// use syncline_deps::Dtype;

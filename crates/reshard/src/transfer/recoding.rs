@@ -1,8 +1,10 @@
-//! What becomes of a tensor's elements on the way: nothing, a conversion of each, or of blocks with a shared scale.
+//! What becomes of a tensor's elements on the way: nothing, a conversion of each, or of blocks with
+//! a shared scale.
 //!
-//! Tensors that are quantised in blocks ([`mx`]) are planned in units of a block: their placements are divided by 32 along
-//! the last dimension, and everything else (covering, merging, cutting to slots) goes on as for any other tensor. Restoring
-//! needs no units: the scale of any element is known to its sender.
+//! Tensors that are quantised in blocks ([`mx`]) are planned in units of a block: their placements
+//! are divided by 32 along the last dimension, and everything else (covering, merging, cutting to
+//! slots) goes on as for any other tensor. Restoring needs no units: the scale of any element is
+//! known to its sender.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -23,7 +25,8 @@ pub enum Recoding {
     /// Each by itself, if at all.
     #[default]
     Elements,
-    /// Blocks of 32 become eight-bit elements, scaled by what [`Recoding::BlockScales`] sends to another tensor.
+    /// Blocks of 32 become eight-bit elements, scaled by what [`Recoding::BlockScales`] sends to
+    /// another tensor.
     BlockElements,
     /// Of each block of 32, only the scale is sent.
     BlockScales {
@@ -40,7 +43,8 @@ pub enum Recoding {
 const BLOCK: u64 = mx::BLOCK as u64;
 
 impl PlanTensor {
-    /// Elements that the plan counts as one, in the source and in the destination: 32 where blocks are quantised.
+    /// Elements that the plan counts as one, in the source and in the destination: 32 where blocks
+    /// are quantised.
     pub fn unit_elements(&self) -> (u64, u64) {
         match self.recoding {
             Recoding::Elements | Recoding::Restored { .. } => (1, 1),

@@ -1,6 +1,7 @@
 //! Who can supply which boxes of a tensor.
 //!
-//! It is refilled for one placement after the other, so that a plan of thousands of shapes allocates once.
+//! It is refilled for one placement after the other, so that a plan of thousands of shapes
+//! allocates once.
 
 use crate::boxes::{BoxTree, first_overlap};
 use crate::dims::NdBox;
@@ -20,7 +21,8 @@ pub(super) struct Source {
     tiles: Vec<Tile>,
     boxes: Vec<NdBox>,
     tree: BoxTree,
-    /// No element is held by two classes: then every tile that meets a box is needed, and none twice.
+    /// No element is held by two classes: then every tile that meets a box is needed, and none
+    /// twice.
     disjoint: bool,
     /// Tiles that meet the box in question.
     found: Vec<u32>,

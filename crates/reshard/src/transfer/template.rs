@@ -1,7 +1,8 @@
 //! What moving any tensor from one placement to another takes, before sources are chosen.
 //!
-//! A template is worked out once for all tensors that lie alike. Choosing sources and counting traffic need what every receiver
-//! takes of every class of senders, in numbers; boxes are kept only where they concern the rank that is planned for.
+//! A template is worked out once for all tensors that lie alike. Choosing sources and counting
+//! traffic need what every receiver takes of every class of senders, in numbers; boxes are kept
+//! only where they concern the rank that is planned for.
 
 use super::copy_box::CopyBox;
 use super::source::Source;
@@ -168,8 +169,8 @@ impl TemplateBuilder {
         self.made
     }
 
-    /// The number of a new template; refuses a destination that is not covered, in the name of `tensor`, of whose elements a
-    /// unit has `unit` along each dimension.
+    /// The number of a new template; refuses a destination that is not covered, in the name of
+    /// `tensor`, of whose elements a unit has `unit` along each dimension.
     pub(super) fn add(
         &mut self,
         (tensor, unit): (&str, Dims),
@@ -219,7 +220,8 @@ impl TemplateBuilder {
         })
     }
 
-    /// What receivers like `dst` need of each source class, adjacent boxes merged, as a range of all needs.
+    /// What receivers like `dst` need of each source class, adjacent boxes merged, as a range of
+    /// all needs.
     fn needs(
         &mut self,
         behalf: &Behalf<'_>,
@@ -276,7 +278,8 @@ impl TemplateBuilder {
     }
 }
 
-/// What receivers need that are of one class and hold the same of the source: they share one answer.
+/// What receivers need that are of one class and hold the same of the source: they share one
+/// answer.
 #[derive(Debug, Default)]
 struct Answers {
     /// By class of receivers, the last answer for it.

@@ -23,7 +23,8 @@ pub struct PairTraffic {
     pub padded_bytes: u64,
 }
 
-/// What moves between every two different PEs, by sender, then receiver; pairs without traffic are absent.
+/// What moves between every two different PEs, by sender, then receiver; pairs without traffic are
+/// absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     pairs: Vec<PairTraffic>,

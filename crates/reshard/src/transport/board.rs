@@ -1,8 +1,8 @@
 //! The board: what the PEs of a group share, laid out in one region.
 //!
-//! A header, a record for each member, a queue for each ordered pair of PEs, and the slots of each PE.
-//! All-zero memory is a board on which nothing has happened yet; everything on it is atomic, so that
-//! a process may die at any instruction and leave it readable.
+//! A header, a record for each member, a queue for each ordered pair of PEs, and the slots of each
+//! PE. All-zero memory is a board on which nothing has happened yet; everything on it is atomic, so
+//! that a process may die at any instruction and leave it readable.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -179,8 +179,8 @@ impl Board {
     /// The parameters that the creator of the board at the start of `region` wrote, if it is one.
     pub fn shape_in(region: &Region) -> Option<Shape> {
         assert!(region.bytes() >= size_of::<BoardHeader>());
-        // SAFETY: the region is long enough, page-aligned, and lives as long as the reference; every
-        // field is atomic, so that other processes may write meanwhile.
+        // SAFETY: the region is long enough, page-aligned, and lives as long as the reference;
+        // every field is atomic, so that other processes may write meanwhile.
         let header = unsafe { &*region.start().cast::<BoardHeader>() };
         if header.magic.load(Ordering::Acquire) != MAGIC {
             return None;
@@ -205,8 +205,8 @@ impl Board {
     /// The part of the board at `offset`.
     fn part<T>(&self, offset: usize) -> &T {
         assert!(offset + size_of::<T>() <= self.layout.bytes);
-        // SAFETY: within the region, which outlives the reference; the layout aligns every part, and
-        // each consists of atomics only, for which any bits are valid.
+        // SAFETY: within the region, which outlives the reference; the layout aligns every part,
+        // and each consists of atomics only, for which any bits are valid.
         unsafe { &*self.region.start().add(offset).cast::<T>() }
     }
 
@@ -308,8 +308,8 @@ impl Board {
 
     /// The same unless refit `before` is committed, which then needs no failure.
     ///
-    /// One word holds commits and failure, so that no PE can see a refit committed that another sees
-    /// failed.
+    /// One word holds commits and failure, so that no PE can see a refit committed that another
+    /// sees failed.
     pub fn fail_before(&self, before: u64, rank: usize, failure: &Failure) {
         let verdict = &self.header().verdict;
         let mut word = verdict.load(Ordering::Acquire);

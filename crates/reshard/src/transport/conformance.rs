@@ -1,8 +1,10 @@
 //! What every transport must do, as checks that any group can run.
 //!
-//! Every PE of a group calls [`check`] on its own endpoint at the same time, be it a thread, a process or a rank of a
-//! cluster: messages of all sizes and orders, back-pressure, agreement on the start and the end of a refit, slots that are
-//! filled in place, memory that peers write, values that they share, and at last a failure that all must agree on. The group has failed afterwards, as asked.
+//! Every PE of a group calls [`check`] on its own endpoint at the same time, be it a thread, a
+//! process or a rank of a cluster: messages of all sizes and orders, back-pressure, agreement on
+//! the start and the end of a refit, slots that are filled in place, memory that peers write,
+//! values that they share, and at last a failure that all must agree on. The group has failed
+//! afterwards, as asked.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -68,8 +70,9 @@ impl Suite<'_> {
         body: impl FnOnce() -> Result<(), String>,
     ) -> Result<(), String> {
         let told = |failure: Failure| format!("{what}: {failure}");
-        // SAFETY: the suite has the endpoint to itself, and does one thing after the other; the windows that it announces are
-        // read after `finish`, and written by `body`, which has ended by then.
+        // SAFETY: the suite has the endpoint to itself, and does one thing after the other; the
+        // windows that it announces are read after `finish`, and written by `body`, which has ended
+        // by then.
         unsafe { self.transport.enter(ticket, &self.wait()).map_err(told)? };
         body().map_err(|problem| format!("{what}: {problem}"))?;
         // SAFETY: as above.
@@ -178,8 +181,8 @@ impl Suite<'_> {
             let mut received = 0;
             for number in 0..count {
                 let wait = self.wait();
-                // Both at once: that a slot is free again may be heard late, and a PE that only received meanwhile would
-                // wait for one that does the same.
+                // Both at once: that a slot is free again may be heard late, and a PE that only
+                // received meanwhile would wait for one that does the same.
                 loop {
                     let seen = self.transport.bell();
                     if self.try_send(to, number)? {
@@ -326,7 +329,8 @@ impl Suite<'_> {
         })
     }
 
-    /// The last PE fails the group; everybody returns its failure, also those who wait for something else.
+    /// The last PE fails the group; everybody returns its failure, also those who wait for
+    /// something else.
     fn failure_is_agreed(&self) -> Result<(), String> {
         let failure = Failure::Local { rank: self.size() - 1, message: "as asked".to_owned() };
         let wait = self.wait();

@@ -51,7 +51,8 @@ pub struct Endpoint {
     epoch: AtomicU64,
     /// One failure record a PE: threads of one PE that fail at once take turns.
     reporting: Mutex<()>,
-    /// Threads take turns to put a message into a queue, and to take one out. No code of users runs meanwhile.
+    /// Threads take turns to put a message into a queue, and to take one out. No code of users runs
+    /// meanwhile.
     sending: Mutex<()>,
     receiving: Mutex<()>,
     opened: Mutex<HashMap<(usize, WindowId), Window>>,
@@ -102,8 +103,8 @@ impl Endpoint {
         self.board.members().position(is_absent)
     }
 
-    /// Stays until everyone has come: whoever comes after the group's name is gone would make a group of
-    /// its own, and never learn why this one failed.
+    /// Stays until everyone has come: whoever comes after the group's name is gone would make a
+    /// group of its own, and never learn why this one failed.
     fn linger(&self, wait: &Wait<'_>) {
         let member = self.board.member(self.rank);
         while self.absent().is_some() && wait.expired(self.rank).is_none() {
@@ -177,8 +178,9 @@ impl Endpoint {
     }
 }
 
-// SAFETY: `Board` and `Backing` do what the contract asks for: `enter` and `finish` wait for the counters of all PEs, the
-// verdict is one word, and windows are known by the memory that they were allocated in.
+// SAFETY: `Board` and `Backing` do what the contract asks for: `enter` and `finish` wait for the
+// counters of all PEs, the verdict is one word, and windows are known by the memory that they were
+// allocated in.
 unsafe impl Transport for Endpoint {
     fn rank(&self) -> usize {
         self.rank
@@ -287,8 +289,9 @@ unsafe impl Transport for Endpoint {
                 _ => {}
             }
             let parked = self.park(seen, &wait.until(Phase::Finish, behind.unwrap_or(self.rank)));
-            // A peer may commit between the look above and this PE's giving up, which then has failed nothing: what is committed
-            // stays so, on every PE. After a failure the verdict no longer changes.
+            // A peer may commit between the look above and this PE's giving up, which then has
+            // failed nothing: what is committed stays so, on every PE. After a failure the verdict
+            // no longer changes.
             if parked.is_err() && self.board.verdict().0 >= epoch {
                 return Ok(());
             }
@@ -397,7 +400,8 @@ impl Slots for Endpoint {
         };
         pair.taken.store(number + 1, Ordering::Relaxed);
         drop(turn);
-        // Another process wrote these: a number out of range is its fault, and must not become ours.
+        // Another process wrote these: a number out of range is its fault, and must not become
+        // ours.
         if slot >= depth || bytes > slot_bytes as u64 {
             let message = format!("PE {peer} announced {bytes} bytes in slot {slot}");
             return Err(self.fail(Failure::Local { rank: self.rank, message }));

@@ -35,8 +35,8 @@ impl Bell {
 
     /// Sleeps until the count differs from `seen`, for `timeout` at most.
     ///
-    /// May return early. A process killed here leaves the sleeper counted, which costs the ringers a
-    /// needless system call and nothing else.
+    /// May return early. A process killed here leaves the sleeper counted, which costs the ringers
+    /// a needless system call and nothing else.
     pub fn sleep(&self, seen: u32, timeout: Duration) {
         // A moment of spinning catches what is already under way; longer would take the processor
         // from the very peer that is waited for, where PEs outnumber cores.

@@ -41,8 +41,8 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Many small slots take no more memory than two large ones, stay in a processor's cache, and let PEs that share a
-    /// processor run for longer in turn.
+    /// Many small slots take no more memory than two large ones, stay in a processor's cache, and
+    /// let PEs that share a processor run for longer in turn.
     fn default() -> Self {
         Self { depth: 8, slot_bytes: 256 << 10 }
     }

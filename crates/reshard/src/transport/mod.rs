@@ -1,12 +1,13 @@
 //! Transports: how the PEs of a group reach each other.
 //!
-//! A [`Transport`] carries messages in slots, lets PEs agree on the start and the end of each refit,
-//! and, where PEs share memory, hands out [`Window`]s that peers write directly. A [`Session`] is one refit that all have
-//! entered. Two transports are here: [`local`] for threads and [`shm`] for processes of one host. `README.md` beside this
-//! file explains the protocol that both share.
+//! A [`Transport`] carries messages in slots, lets PEs agree on the start and the end of each
+//! refit, and, where PEs share memory, hands out [`Window`]s that peers write directly. A
+//! [`Session`] is one refit that all have entered. Two transports are here: [`local`] for threads
+//! and [`shm`] for processes of one host. `README.md` beside this file explains the protocol that
+//! both share.
 //!
-//! Every wait is bounded by a [`Wait`]: a deadline, and a token to cancel by. A group that has failed
-//! stays failed, and every call on every PE returns the same [`Failure`].
+//! Every wait is bounded by a [`Wait`]: a deadline, and a token to cancel by. A group that has
+//! failed stays failed, and every call on every PE returns the same [`Failure`].
 
 mod board;
 pub mod conformance;
@@ -42,7 +43,8 @@ pub struct Ticket {
     pub fingerprint: u64,
     /// Where peers may place data, if anywhere: the window, and two numbers of the caller's.
     pub window: Option<(WindowId, [u64; 2])>,
-    /// Whether this PE asks all to leave the refit out, because a reader holds the memory that it would overwrite.
+    /// Whether this PE asks all to leave the refit out, because a reader holds the memory that it
+    /// would overwrite.
     pub is_held: bool,
 }
 
@@ -51,7 +53,8 @@ pub struct Ticket {
 pub struct Header {
     /// Which message this is; receivers compare it with what they expect.
     pub tag: u64,
-    /// A checksum of the sender's, or 0 where none was asked for; what it is of is between sender and receiver.
+    /// A checksum of the sender's, or 0 where none was asked for; what it is of is between sender
+    /// and receiver.
     pub checksum: u32,
 }
 
@@ -118,23 +121,26 @@ impl<'a> Wait<'a> {
 
 /// One PE's connection to its group.
 ///
-/// Messages between two PEs arrive in the order in which they were sent. Of threads that use one endpoint at once, each
-/// sends and receives whole messages; which one gets which message is open.
+/// Messages between two PEs arrive in the order in which they were sent. Of threads that use one
+/// endpoint at once, each sends and receives whole messages; which one gets which message is open.
 ///
 /// The life of a refit: [`enter`](Self::enter) on every PE, any number of messages, then
-/// [`finish`](Self::finish) on every PE. `finish` returns `Ok` on all of them or on none. [`Session`] is the safe way
-/// to both.
+/// [`finish`](Self::finish) on every PE. `finish` returns `Ok` on all of them or on none.
+/// [`Session`] is the safe way to both.
 ///
 /// # Safety
 /// PEs write each other's memory on the word of their transports. An implementation promises:
 /// - `rank` and `shape` never change.
-/// - `enter` returns `Ok` only when every PE of the group has entered the same refit. From then until this PE calls
-///   `finish`, [`ticket`](Self::ticket) returns what that peer passed to `enter` for this refit.
-/// - `finish` returns `Ok` only when every PE has called it for this refit; what a PE did before its call is visible to
-///   all after theirs. Once any PE has failed the group before that, it returns `Err` on all.
+/// - `enter` returns `Ok` only when every PE of the group has entered the same refit. From then
+///   until this PE calls `finish`, [`ticket`](Self::ticket) returns what that peer passed to
+///   `enter` for this refit.
+/// - `finish` returns `Ok` only when every PE has called it for this refit; what a PE did before
+///   its call is visible to all after theirs. Once any PE has failed the group before that, it
+///   returns `Err` on all.
 /// - After a failure `enter` and `finish` return `Err` for good.
-/// - [`allocate`](Self::allocate) returns memory that nothing else uses, and [`owns`](Self::owns) is true of such memory
-///   only. [`peer_window`](Self::peer_window) returns the memory that this peer allocated under that id.
+/// - [`allocate`](Self::allocate) returns memory that nothing else uses, and [`owns`](Self::owns)
+///   is true of such memory only. [`peer_window`](Self::peer_window) returns the memory that this
+///   peer allocated under that id.
 /// - [`shares_memory`](Self::shares_memory) gives the same answer on both sides.
 /// - [`offered`](Self::offered) returns what that peer offered under that id.
 pub unsafe trait Transport: Send + Sync {
@@ -147,8 +153,8 @@ pub unsafe trait Transport: Send + Sync {
     /// Announces `ticket`, and returns when every PE of the group has announced one.
     ///
     /// # Safety
-    /// The refit entered before, if any, was finished or has failed. Memory that the ticket announces is left alone until
-    /// this refit is finished, and for good if it fails.
+    /// The refit entered before, if any, was finished or has failed. Memory that the ticket
+    /// announces is left alone until this refit is finished, and for good if it fails.
     unsafe fn enter(&self, ticket: Ticket, wait: &Wait<'_>) -> Result<(), Failure>;
 
     /// What `peer` announced for the refit under way.
@@ -156,8 +162,8 @@ pub unsafe trait Transport: Send + Sync {
 
     /// Sends a message of `bytes` to `peer` if a slot is free; false if none is.
     ///
-    /// `fill` gets the slot to write, and returns the header. It runs under no lock; if it panics, nothing is sent and the
-    /// slot is free again.
+    /// `fill` gets the slot to write, and returns the header. It runs under no lock; if it panics,
+    /// nothing is sent and the slot is free again.
     ///
     /// # Panics
     /// If `bytes` exceeds the slot, or there is no such peer.
@@ -170,8 +176,8 @@ pub unsafe trait Transport: Send + Sync {
 
     /// Takes the next message from `peer` if it is there; false if it is not.
     ///
-    /// The slot is the sender's again when `take` returns. `take` runs under no lock; if it panics, the message is lost, and
-    /// the group fails.
+    /// The slot is the sender's again when `take` returns. `take` runs under no lock; if it panics,
+    /// the message is lost, and the group fails.
     fn try_receive(&self, peer: usize, take: &mut Take<'_>) -> Result<bool, Failure>;
 
     /// A count that changes whenever something may have become possible for this PE.
@@ -197,7 +203,8 @@ pub unsafe trait Transport: Send + Sync {
     /// Memory that peers can write, or `None` where PEs share none.
     fn allocate(&self, bytes: usize) -> Result<Option<Window>, Failure>;
 
-    /// Whether [`allocate`](Self::allocate) made `window` in this group: peers find it by its id there only.
+    /// Whether [`allocate`](Self::allocate) made `window` in this group: peers find it by its id
+    /// there only.
     fn owns(&self, window: &Window) -> bool;
 
     /// The window `id` of `peer`, or `None` where PEs share no memory.
@@ -205,13 +212,14 @@ pub unsafe trait Transport: Send + Sync {
 
     /// Whether this PE and `peer` share memory, so that each writes the other's windows.
     ///
-    /// Both sides give the same answer. Where it is false, what `peer` sends comes through slots, also into a
-    /// destination that others write directly.
+    /// Both sides give the same answer. Where it is false, what `peer` sends comes through slots,
+    /// also into a destination that others write directly.
     fn shares_memory(&self, _peer: usize) -> bool {
         true
     }
 
-    /// The slots, where lanes can fill and empty them in place; `None` where messages are copied on the way.
+    /// The slots, where lanes can fill and empty them in place; `None` where messages are copied on
+    /// the way.
     fn slots(&self) -> Option<&dyn Slots> {
         None
     }

@@ -4,8 +4,8 @@ use super::{Failure, Phase, Ticket, Transport, Wait};
 
 /// A refit that every PE of the group has entered: the right to move data until it is finished.
 ///
-/// Every PE must finish it. One that is dropped before that leaves the others waiting until they fail, so whoever gives
-/// up reports why with [`Transport::fail`].
+/// Every PE must finish it. One that is dropped before that leaves the others waiting until they
+/// fail, so whoever gives up reports why with [`Transport::fail`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -37,7 +37,8 @@ impl std::fmt::Debug for Session<'_> {
 }
 
 impl<'t> Session<'t> {
-    /// Announces that this PE is about to run the plan with this fingerprint, and returns when every PE has announced one.
+    /// Announces that this PE is about to run the plan with this fingerprint, and returns when
+    /// every PE has announced one.
     ///
     /// The group fails if they are not the same.
     pub fn enter(
@@ -45,15 +46,16 @@ impl<'t> Session<'t> {
         fingerprint: u64,
         wait: &Wait<'_>,
     ) -> Result<Self, Failure> {
-        // SAFETY: the endpoint is borrowed exclusively, so that no other session is in use; no memory is announced.
+        // SAFETY: the endpoint is borrowed exclusively, so that no other session is in use; no
+        // memory is announced.
         unsafe { Self::announce(transport, Ticket { fingerprint, ..Ticket::default() }, wait) }
     }
 
     /// The same with memory that peers may write.
     ///
     /// # Safety
-    /// No other session of the endpoint is in use while this one is. Memory that the ticket announces is left alone until
-    /// the session is finished, and for good if the group fails.
+    /// No other session of the endpoint is in use while this one is. Memory that the ticket
+    /// announces is left alone until the session is finished, and for good if the group fails.
     pub(crate) unsafe fn announce(
         transport: &'t dyn Transport,
         ticket: Ticket,

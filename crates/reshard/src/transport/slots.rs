@@ -1,8 +1,9 @@
 //! Slots that are filled and emptied outside of a call, by lanes, which complete later.
 //!
-//! A claimed slot is a value: [`FreeSlot`] is the exclusive right to write one, [`Arrival`] the right to read one. Only an
-//! endpoint makes them, each slot is behind at most one of them, and sending or dropping one ends its right. So no order of
-//! calls lets two threads or two PEs use a slot at once.
+//! A claimed slot is a value: [`FreeSlot`] is the exclusive right to write one, [`Arrival`] the
+//! right to read one. Only an endpoint makes them, each slot is behind at most one of them, and
+//! sending or dropping one ends its right. So no order of calls lets two threads or two PEs use a
+//! slot at once.
 
 use std::any::Any;
 use std::fmt;
@@ -15,8 +16,9 @@ use super::{Failure, Header};
 
 /// The slots of a group, where its PEs reach them in place.
 ///
-/// [`Transport::try_send`](super::Transport::try_send) and [`try_receive`](super::Transport::try_receive) claim a slot, use
-/// it and end the claim in one call. Here these are steps of their own.
+/// [`Transport::try_send`](super::Transport::try_send) and
+/// [`try_receive`](super::Transport::try_receive) claim a slot, use it and end the claim in one
+/// call. Here these are steps of their own.
 pub trait Slots: Send + Sync {
     /// Claims a slot of this PE that holds no message; `None` if there is none.
     fn claim_free(&self) -> Option<FreeSlot>;
@@ -30,7 +32,8 @@ pub trait Slots: Send + Sync {
     /// Returns the number of messages from `peer` that have arrived and are not claimed.
     fn waiting(&self, peer: usize) -> u64;
 
-    /// Claims the next message from `peer`, if it has arrived. Messages are claimed in the order in which they were sent.
+    /// Claims the next message from `peer`, if it has arrived. Messages are claimed in the order in
+    /// which they were sent.
     fn claim_arrived(&self, peer: usize) -> Result<Option<Arrival>, Failure>;
 }
 
@@ -52,8 +55,8 @@ impl FreeSlot {
 
     /// The whole slot.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the slot lies within the board, which this value keeps mapped; it is claimed by this value alone and holds
-        // no message, so nobody else touches it.
+        // SAFETY: the slot lies within the board, which this value keeps mapped; it is claimed by
+        // this value alone and holds no message, so nobody else touches it.
         unsafe {
             let SlotMemory { start, bytes, .. } = self.memory();
             std::slice::from_raw_parts_mut(start.as_ptr(), bytes)
@@ -100,8 +103,9 @@ impl Arrival {
 
     /// The bytes of the message.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the slot lies within the board, which this value keeps mapped; the length was checked when the message was
-        // claimed; the sender leaves the slot alone until this value is dropped.
+        // SAFETY: the slot lies within the board, which this value keeps mapped; the length was
+        // checked when the message was claimed; the sender leaves the slot alone until this value
+        // is dropped.
         unsafe { std::slice::from_raw_parts(self.memory().start.as_ptr(), self.bytes) }
     }
 }
@@ -141,8 +145,8 @@ impl SlotMemory {
 pub(super) fn claim(board: &Board, rank: usize) -> Option<FreeSlot> {
     let is_claimed = |slot: &usize| {
         let busy = board.busy(rank, *slot);
-        // Read first: a failed exchange would take the line from the receiver that is about to clear it.
-        // Acquire: the receiver has read the last byte before it cleared the flag.
+        // Read first: a failed exchange would take the line from the receiver that is about to
+        // clear it. Acquire: the receiver has read the last byte before it cleared the flag.
         busy.load(Ordering::Relaxed) == FREE
             && busy.compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
     };

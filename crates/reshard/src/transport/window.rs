@@ -16,8 +16,8 @@ pub struct WindowId {
 
 /// Memory that several PEs see.
 ///
-/// It hands out pointers, not slices: which PE may write which part, and when, is for the plan to say.
-/// Cloning it clones the handle; the memory lives as long as any handle in any process.
+/// It hands out pointers, not slices: which PE may write which part, and when, is for the plan to
+/// say. Cloning it clones the handle; the memory lives as long as any handle in any process.
 #[derive(Clone)]
 pub struct Window {
     pub(super) id: WindowId,

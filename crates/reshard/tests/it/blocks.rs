@@ -24,7 +24,8 @@ fn spec(name: &str, dtype: Dtype, columns: u64) -> TensorSpec {
     TensorSpec { name: name.to_owned(), dtype, shape }
 }
 
-/// Tensor `w`, with its scales where it has eight bits, split along `dim`; the scales along `scale_dim`.
+/// Tensor `w`, with its scales where it has eight bits, split along `dim`; the scales along
+/// `scale_dim`.
 fn layout(dtype: Dtype, dim: usize, scale_dim: usize, axes: &str) -> Layout {
     let toml = format!(
         r#"
@@ -146,7 +147,8 @@ fn blocks_are_quantised_and_restored_on_the_way() {
     });
 }
 
-/// Quantises and restores with elements and scales in memory of `device`, on both sides or from there to the host.
+/// Quantises and restores with elements and scales in memory of `device`, on both sides or from
+/// there to the host.
 pub fn block_refits(device: &Arc<dyn Device>) {
     let mut rng = Rng::new(9);
     for (plain, blocked) in [(Dtype::F32, Dtype::F8E4M3), (Dtype::BF16, Dtype::F8E5M2)] {
@@ -178,7 +180,8 @@ fn check_on(
     (to, after): (&Layout, &[(&str, &[u8])]),
     options: &PlanOptions,
 ) {
-    // To memory of the device, with checksums, everything goes through slots; otherwise straight into destinations.
+    // To memory of the device, with checksums, everything goes through slots; otherwise straight
+    // into destinations.
     for (checksums, to_host) in [(false, false), (false, true), (true, false), (true, true)] {
         let group = local::Options { depth: 2, slot_bytes: 1024 };
         let service_options = ServiceOptions { timeout: PATIENCE, checksums, ..Default::default() };
@@ -242,7 +245,8 @@ fn what_cuts_a_block_or_lacks_scales_is_refused() {
     };
     assert!(refusal(&wide, &without(&narrow)).contains("has no `w_scale` for its scales"));
     assert!(refusal(&without(&narrow), &wide).contains("has no `w_scale` with its scales"));
-    // Without the declaration the change of type is one of single elements, and the scales are an unknown tensor.
+    // Without the declaration the change of type is one of single elements, and the scales are an
+    // unknown tensor.
     let undeclared = PlanOptions::default().convert(Dtype::F32, Dtype::F8E4M3);
     let unknown = TransferPlan::new(&wide, &narrow, &undeclared).unwrap_err().to_string();
     assert!(unknown.contains("`w_scale` of the destination is not in the source"), "{unknown}");
@@ -335,7 +339,8 @@ fn blocks_of_tied_tensors_are_never_cast_without_scales() {
 
 #[test]
 fn scales_are_never_those_of_other_elements() {
-    // The source has a tensor by the name of the scales: moved as it is, it would scale elements that it has never seen.
+    // The source has a tensor by the name of the scales: moved as it is, it would scale elements
+    // that it has never seen.
     let scales = spec("head_scale", Dtype::F8E8M0, COLUMNS / 32);
     let from = whole(&[], &[spec("head", Dtype::BF16, COLUMNS), scales.clone()]);
     let to = whole(&[], &[spec("head", Dtype::F8E4M3, COLUMNS), scales]);

@@ -1,4 +1,5 @@
-//! Code of users that panics, or calls back into the API: reported on every PE, under no lock, never torn between PEs.
+//! Code of users that panics, or calls back into the API: reported on every PE, under no lock,
+//! never torn between PEs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -23,7 +24,8 @@ fn silent_panic(text: &'static str) -> ! {
     std::panic::resume_unwind(Box::new(text))
 }
 
-/// Every PE has the refit, or none has: also where the last report, after which nothing is left to move, panics.
+/// Every PE has the refit, or none has: also where the last report, after which nothing is left to
+/// move, panics.
 #[test]
 fn progress_that_panics_fails_the_refit_on_every_pe() {
     for separate_lanes in [Some(false), Some(true)] {
@@ -148,7 +150,8 @@ fn fills_and_takes_may_use_the_endpoint() {
     assert_eq!(seen, [1, 2]);
 }
 
-/// Threads of both PEs use the same endpoints, some by calls and some by claims: no message is mixed, lost or doubled.
+/// Threads of both PEs use the same endpoints, some by calls and some by claims: no message is
+/// mixed, lost or doubled.
 #[test]
 fn a_slot_has_one_user_whoever_sends_and_receives() {
     const MESSAGES: u64 = 4_000;

@@ -1,8 +1,9 @@
 //! Bytes that change between sender and receiver: one error on every PE, which names the tensor.
 //!
-//! PE 0 sends three tensors to PE 1 in one message; PE 2 has nothing to do, and hears of it all the same. A byte of the second
-//! tensor is changed after its checksum was computed and before its receiver verifies it: in the slot, or where PE 0 has
-//! placed it in the memory of PE 1. Between processes, another process changes it, in the shared memory itself.
+//! PE 0 sends three tensors to PE 1 in one message; PE 2 has nothing to do, and hears of it all the
+//! same. A byte of the second tensor is changed after its checksum was computed and before its
+//! receiver verifies it: in the slot, or where PE 0 has placed it in the memory of PE 1. Between
+//! processes, another process changes it, in the shared memory itself.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};

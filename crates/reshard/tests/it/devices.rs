@@ -1,7 +1,9 @@
-//! Refits of tensors in memory of devices, by lanes, against arrays that were laid out element by element.
+//! Refits of tensors in memory of devices, by lanes, against arrays that were laid out element by
+//! element.
 //!
-//! What is checked here holds for any device: a second CPU device, which is always there and is treated as a device whose
-//! memory only its own lanes touch, and whatever other devices this machine has drivers for.
+//! What is checked here holds for any device: a second CPU device, which is always there and is
+//! treated as a device whose memory only its own lanes touch, and whatever other devices this
+//! machine has drivers for.
 
 use std::sync::Arc;
 
@@ -54,7 +56,8 @@ fn any_home(rng: &mut Rng) -> Home {
     *rng.pick(&[Home::Host, Home::PlainBuffer, Home::Device, Home::Device])
 }
 
-/// One PE's refit with sources and targets wherever coins put them; twice, with other values the second time.
+/// One PE's refit with sources and targets wherever coins put them; twice, with other values the
+/// second time.
 fn check_pe<T: Transport + 'static>(
     transport: T,
     device: &Arc<dyn Device>,
@@ -347,7 +350,8 @@ fn views_that_do_not_fit_are_refused_when_bound() {
 fn views_of_memory_that_is_also_written_are_refused() {
     let device = second_cpu();
     let layout = model(1, 16, Dtype::F32, r#"[["tp", 1]]"#);
-    // Where `up` and `down` are bound as sources, and where as targets, in one buffer; and which two are named.
+    // Where `up` and `down` are bound as sources, and where as targets, in one buffer; and which
+    // two are named.
     let up_and_down = Some(
         "tensor `layers.0.down` of the destination layout is bound to memory that tensor `layers.0.up` of the source",
     );

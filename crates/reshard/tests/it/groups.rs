@@ -50,13 +50,15 @@ pub fn agreed<T: std::fmt::Debug>(results: Vec<Result<T, ServiceError>>) -> Stri
     errors.into_iter().next().unwrap()
 }
 
-/// What is done to a message before it is sent: to its bytes, or to whatever the endpoint lets one reach.
+/// What is done to a message before it is sent: to its bytes, or to whatever the endpoint lets one
+/// reach.
 pub type Meddle = Box<dyn Fn(&Endpoint, usize, &mut [u8]) + Send + Sync>;
 
 /// An endpoint that meddles with what it sends, after it was filled and summed.
 pub struct Meddled {
     inner: Endpoint,
-    /// Whether lanes fill and empty slots in place, as over shared memory, or messages are copied on the way.
+    /// Whether lanes fill and empty slots in place, as over shared memory, or messages are copied
+    /// on the way.
     in_place: bool,
     meddle: Meddle,
 }
@@ -67,7 +69,8 @@ impl Meddled {
         Self { inner, in_place: false, meddle: Box::new(|_, _, _| ()) }
     }
 
-    /// Slots are filled in place, and `meddle` is called with the receiver and the bytes of every message.
+    /// Slots are filled in place, and `meddle` is called with the receiver and the bytes of every
+    /// message.
     pub fn in_place(inner: Endpoint, meddle: Meddle) -> Self {
         Self { inner, in_place: true, meddle }
     }

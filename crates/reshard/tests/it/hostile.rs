@@ -1,4 +1,5 @@
-//! Files and boards with contents that nobody sensible writes: refused, or given up at the deadline; no panic, no signal.
+//! Files and boards with contents that nobody sensible writes: refused, or given up at the
+//! deadline; no panic, no signal.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

@@ -1,4 +1,5 @@
-//! The directory of shared memory: what groups left there, what is somebody else's, where it is full; and who comes twice.
+//! The directory of shared memory: what groups left there, what is somebody else's, where it is
+//! full; and who comes twice.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +15,8 @@ use syncline_testing::{need, succeed};
 use crate::groups::PATIENCE;
 use crate::models::{bind, model, shards};
 
-/// A directory of this test's own: others' groups must not be swept from here, nor these from there.
+/// A directory of this test's own: others' groups must not be swept from here, nor these from
+/// there.
 pub struct Directory(PathBuf);
 
 impl Directory {
@@ -138,7 +140,8 @@ fn a_full_memory_file_system_fails_all_alike_and_leaves_nothing() {
         let pe = |rank: usize| {
             let (fits, from, to) = (&fits, &from, &to);
             scope.spawn(move || {
-                // Whoever joined last may have failed the group before the others hear that it is complete.
+                // Whoever joined last may have failed the group before the others hear that it is
+                // complete.
                 let endpoint = match shm::join("fits", rank, 3, fits, &Wait::timeout(PATIENCE)) {
                     Ok(endpoint) => endpoint,
                     Err(error) => return error.to_string(),
@@ -162,7 +165,8 @@ fn a_full_memory_file_system_fails_all_alike_and_leaves_nothing() {
     assert!(mounted.is_empty(), "something is left behind");
 }
 
-/// Whoever comes first reserves the memory of the group, and only once: in half as much again, it fits.
+/// Whoever comes first reserves the memory of the group, and only once: in half as much again, it
+/// fits.
 #[test]
 fn pes_that_come_at_once_need_no_more_memory_than_their_group() {
     let Some(mounted) = Mounted::of("at-once", 3 << 20) else { return };

@@ -4,7 +4,8 @@ use syncline_deps::Dtype;
 use syncline_reshard::{Dims, Layout, Mesh, MeshLayout, ShardRule, TensorRule, TensorSpec};
 use syncline_testing::Rng;
 
-/// Tensors of up to three dimensions, some with sizes below the number of PEs, some empty, some scalar.
+/// Tensors of up to three dimensions, some with sizes below the number of PEs, some empty, some
+/// scalar.
 pub fn any_specs(rng: &mut Rng) -> Vec<TensorSpec> {
     let layers = rng.range(1..4);
     let mut specs = Vec::new();

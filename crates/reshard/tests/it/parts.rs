@@ -1,4 +1,5 @@
-//! What one PE does in refits that threads, processes and ranks of other transports run alike, and what it must then hold.
+//! What one PE does in refits that threads, processes and ranks of other transports run alike, and
+//! what it must then hold.
 
 use syncline_deps::Dtype;
 use syncline_reshard::convert::convert_slice;

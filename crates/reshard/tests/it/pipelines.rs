@@ -21,7 +21,8 @@ fn any_group(rng: &mut Rng) -> local::Options {
     local::Options { depth: rng.below(3) + 1, slot_bytes }
 }
 
-/// Refits `from` to `to` twice, into destinations or into memory by a coin of each PE, and compares.
+/// Refits `from` to `to` twice, into destinations or into memory by a coin of each PE, and
+/// compares.
 fn check_refit(rng: &mut Rng, from: &Layout, to: &Layout) {
     let size = world(from, to);
     let coins: Vec<bool> = (0..size).map(|_| rng.one_in(2)).collect();
@@ -107,7 +108,8 @@ enum Sender {
 /// When to give up on a PE that should come further by itself; long enough for a busy machine.
 const STUCK: Duration = Duration::from_secs(20);
 
-/// PE 1 gives all that it has to PE 0 and gets nothing: what it has sent tells how far it comes by itself.
+/// PE 1 gives all that it has to PE 0 and gets nothing: what it has sent tells how far it comes by
+/// itself.
 fn one_way() -> (Layout, Layout) {
     let layout = |axes| model(1, 32, Dtype::F32, axes);
     (layout(r#"[["tp", 2]]"#), layout(r#"[["tp", 1]]"#))
@@ -131,7 +133,8 @@ fn send_all(
     executor.execute_pipeline(refit, &bind(refit, &mine), &mut Targets::new(refit), wait)
 }
 
-/// Sleeps until PE 1 has sent `expected` messages, of which this PE has taken `taken`; more would be wrong.
+/// Sleeps until PE 1 has sent `expected` messages, of which this PE has taken `taken`; more would
+/// be wrong.
 fn await_sent(endpoint: &dyn Transport, taken: u64, expected: u64, wait: &Wait<'_>) {
     loop {
         let seen = endpoint.bell();

@@ -1,8 +1,8 @@
 //! Groups of real processes over shared memory, and what happens when some of them die.
 //!
-//! A PE is this test binary started again with the scenario in its environment. Each prints one line that
-//! starts with `RESULT`, which the parent compares. Nothing here waits without a limit, and every
-//! process is killed when its test ends, however it ends.
+//! A PE is this test binary started again with the scenario in its environment. Each prints one
+//! line that starts with `RESULT`, which the parent compares. Nothing here waits without a limit,
+//! and every process is killed when its test ends, however it ends.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -140,7 +140,8 @@ fn bind<'a>(refit: &Refit, shards: &'a [(String, Vec<u8>)]) -> Sources<'a> {
     crate::models::bind(refit, shards)
 }
 
-/// Where a PE has its tensors: in a destination that peers write directly, or in memory of its own, filled from slots.
+/// Where a PE has its tensors: in a destination that peers write directly, or in memory of its own,
+/// filled from slots.
 enum Home {
     Shared(Destination),
     /// What is in use, and what the next refit writes.
@@ -246,7 +247,8 @@ fn status_kib(field: &str) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// The most private memory that planning and refitting 48 MiB has taken beside the tensors themselves.
+/// The most private memory that planning and refitting 48 MiB has taken beside the tensors
+/// themselves.
 fn memory_beside(scenario: &Scenario) -> String {
     let Scenario { name, rank, size, what, timeout } = scenario;
     let axes = |tp: usize| format!(r#"[["tp", {tp}]]"#);
@@ -433,7 +435,8 @@ fn check_kill(rng: &mut Rng, timeout: Duration) {
     let ways = ["", "-packed", "-checked", "-packed-checked"];
     let what = &format!("refit-on-and-on{}", rng.pick(&ways));
     let victim = rng.below(size);
-    // The start of a process takes some milliseconds, a refit about one: early kills hit the joining.
+    // The start of a process takes some milliseconds, a refit about one: early kills hit the
+    // joining.
     let delay = Duration::from_micros(rng.range(0..120_000));
     let results = kill_one(&scenarios(size, what, timeout), victim, delay);
     let cause = |result: &String| result.split_once(": ").map(|(_, cause)| cause.to_owned());

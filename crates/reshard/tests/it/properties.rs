@@ -1,4 +1,5 @@
-//! What holds for all layouts: there and back, two ways to one place, and parts that agree with the whole.
+//! What holds for all layouts: there and back, two ways to one place, and parts that agree with the
+//! whole.
 
 use syncline_deps::Dtype;
 use syncline_reshard::{Dims, ShardRule, TensorRule};

@@ -90,7 +90,8 @@ fn small_transfers_share_slots_and_large_ones_fill_them() {
     assert_eq!(schedule.batches()[0].bytes, 4096);
 }
 
-/// Slots, wasted bytes and segments where transfers of these padded sizes are laid end to end in this order.
+/// Slots, wasted bytes and segments where transfers of these padded sizes are laid end to end in
+/// this order.
 fn end_to_end(padded: &[u64], slot_bytes: u64) -> (usize, u64, usize) {
     let (mut end, mut segments) = (0, 0);
     for bytes in padded {

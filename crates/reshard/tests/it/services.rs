@@ -308,7 +308,8 @@ fn progress_grows_to_the_total() {
             let total = last.bytes_total;
             assert!(seen.iter().all(|each| each.bytes_total == total && each.bytes_done <= total));
             assert_eq!(last.bytes_done, total);
-            // The last report says that all is done: what was counted until then must come close by itself.
+            // The last report says that all is done: what was counted until then must come close by
+            // itself.
             let counted = before.iter().map(|each| each.bytes_done).max().unwrap_or(0);
             assert!(counted + LATE >= total, "{counted} of {total}");
         });
@@ -389,7 +390,8 @@ fn a_reader_keeps_its_version_while_refits_go_on() {
                 assert_eq!(new.tensor(&name), Some(&inverted[..]));
             }
             drop(new);
-            // The third refit needs the version that `old` still holds; it says so, on every PE, and nothing else changes.
+            // The third refit needs the version that `old` still holds; it says so, on every PE,
+            // and nothing else changes.
             let sources = bind(&refit, &mine);
             for _ in 0..2 {
                 let result = service.refit(&refit, &sources, Target::Destination(&destination));
@@ -404,7 +406,8 @@ fn a_reader_keeps_its_version_while_refits_go_on() {
     );
 }
 
-/// On one PE only, of a destination with one version, and for good: the group goes on with everything else.
+/// On one PE only, of a destination with one version, and for good: the group goes on with
+/// everything else.
 #[test]
 fn a_reading_that_is_forgotten_holds_up_its_destination_only() {
     for versions in [Versions::One, Versions::Two] {

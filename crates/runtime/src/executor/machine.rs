@@ -1,4 +1,5 @@
-//! The machine that plans are made for, as its devices really are: which lanes, which routes, how fast.
+//! The machine that plans are made for, as its devices really are: which lanes, which routes, how
+//! fast.
 
 use std::sync::Arc;
 
@@ -17,11 +18,11 @@ impl UnifiedExecutor {
     }
 }
 
-/// The machine that `devices` are, in their order: lanes, memory, the routes that worked when they were tried
-/// ([`Topology::probe`]), and how fast copies over them went.
+/// The machine that `devices` are, in their order: lanes, memory, the routes that worked when they
+/// were tried ([`Topology::probe`]), and how fast copies over them went.
 ///
-/// Those of `memory_only` run no tasks. Where no direct copy worked, bytes go through memory of the first CPU device
-/// that exchanges bytes with both.
+/// Those of `memory_only` run no tasks. Where no direct copy worked, bytes go through memory of the
+/// first CPU device that exchanges bytes with both.
 ///
 /// ```
 /// use syncline_device::cpu::{CpuDevice, CpuOptions};

@@ -1,7 +1,7 @@
 //! What devices can do together, found by trying: the only source for routes.
 //!
-//! A lane says which memory it reaches ([`Lane::can_access`]). That is a claim: a link is used only after bytes that
-//! one device wrote were copied over it, in order, and arrived as they were.
+//! A lane says which memory it reaches ([`Lane::can_access`]). That is a claim: a link is used only
+//! after bytes that one device wrote were copied over it, in order, and arrived as they were.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -76,7 +76,8 @@ const HOST_BYTES: u64 = 1 << 20;
 impl Topology {
     /// Tries every pair of `devices` in both directions.
     ///
-    /// A copy that fails, delivers other bytes, or takes longer than ten seconds makes its pair [`Path::Staged`].
+    /// A copy that fails, delivers other bytes, or takes longer than ten seconds makes its pair
+    /// [`Path::Staged`].
     pub fn probe(devices: &[Arc<dyn Device>]) -> Self {
         let mut topology = Self::default();
         for (at, device) in devices.iter().enumerate() {
@@ -98,7 +99,8 @@ impl Topology {
         }
     }
 
-    /// How bytes get from `source` to `target`. Devices that were not tried are [`Path::Unconnected`].
+    /// How bytes get from `source` to `target`. Devices that were not tried are
+    /// [`Path::Unconnected`].
     pub fn path(&self, source: DeviceSpec, target: DeviceSpec) -> Path {
         match self.link(source, target) {
             _ if source == target => Path::Local,
@@ -169,7 +171,8 @@ fn reaches_host(device: &dyn Device) -> bool {
 
 /// Has `copier` copy from `source` to `target`, and compares the bytes.
 ///
-/// One half is written by the host. The other one is written by `writer`, and the copy waits for that on the device.
+/// One half is written by the host. The other one is written by `writer`, and the copy waits for
+/// that on the device.
 ///
 /// # Errors
 /// The copy fails, takes too long, or delivers other bytes.

@@ -5,16 +5,18 @@ use syncline_device::{Batch, Buffer, BufferView, Command, LaneKind, Point, Submi
 
 use super::{ExecutorError, UnifiedExecutor};
 
-/// Pieces of a staged transfer that are under way at the same time: one coming in while another goes out, and one whose
-/// slot passes from leg to leg. With two alone, each piece would wait for that hand-over, which goes by several threads.
+/// Pieces of a staged transfer that are under way at the same time: one coming in while another
+/// goes out, and one whose slot passes from leg to leg. With two alone, each piece would wait for
+/// that hand-over, which goes by several threads.
 const SLOTS: usize = 3;
 
 impl UnifiedExecutor {
-    /// Copies piece after piece, each from the source to a slot by a lane of the source's device, and from there to
-    /// the target by one of the target's.
+    /// Copies piece after piece, each from the source to a slot by a lane of the source's device,
+    /// and from there to the target by one of the target's.
     ///
-    /// No leg waits for anything but batches that were submitted before it: the slot's last use, and what conflicts
-    /// with the piece. The order in which they are submitted is thus an order in which they can run.
+    /// No leg waits for anything but batches that were submitted before it: the slot's last use,
+    /// and what conflicts with the piece. The order in which they are submitted is thus an order in
+    /// which they can run.
     pub(super) fn execute_staged(
         &self,
         source: &BufferView,
@@ -28,7 +30,8 @@ impl UnifiedExecutor {
         let slots: Vec<Buffer> =
             (0..SLOTS).map(|_| Buffer::new(self.staging.clone(), slot_bytes)).collect();
 
-        // Memory is taken before anything is queued, so that lack of it leaves the target as it was.
+        // Memory is taken before anything is queued, so that lack of it leaves the target as it
+        // was.
         slots.iter().try_for_each(|slot| slot.allocate().map(drop))?;
 
         // Transfers are queued whole: pieces of two that share lanes do not alternate.
@@ -50,8 +53,8 @@ impl UnifiedExecutor {
     }
 }
 
-/// The size of pieces for a transfer of `bytes` in all: half of the usual one where that would make few of them, since the
-/// first has nothing that it overlaps with, nor has the last.
+/// The size of pieces for a transfer of `bytes` in all: half of the usual one where that would make
+/// few of them, since the first has nothing that it overlaps with, nor has the last.
 fn chunk_bytes(bytes: u64, usual: u64) -> u64 {
     match bytes < 4 * usual {
         true => usual.div_ceil(2),
@@ -63,7 +66,8 @@ fn chunk_bytes(bytes: u64, usual: u64) -> u64 {
 struct Pieces {
     source: View,
     target: View,
-    /// Dimensions before it are walked one index at a time, itself in steps of `step`, those after it whole.
+    /// Dimensions before it are walked one index at a time, itself in steps of `step`, those after
+    /// it whole.
     dim: usize,
     step: u64,
     next: Option<Vec<u64>>,

@@ -1,9 +1,10 @@
 //! Keeping lanes apart: on processors of their own, where there are enough.
 //!
-//! A system may wake a thread where it last ran, or where its waker runs, though another processor stands idle. Linux was
-//! seen to do so run after run on a virtual machine of two: a lane that once woke beside the caller went on doing so, and
-//! the two took turns on one processor. A lane that finds itself beside another moves away, and may be moved again by
-//! the system as ever: nothing is pinned.
+//! A system may wake a thread where it last ran, or where its waker runs, though another processor
+//! stands idle. Linux was seen to do so run after run on a virtual machine of two: a lane that once
+//! woke beside the caller went on doing so, and the two took turns on one processor. A lane that
+//! finds itself beside another moves away, and may be moved again by the system as ever: nothing is
+//! pinned.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::available_parallelism;
@@ -82,7 +83,8 @@ impl Apart {
                 free.unset(there - 1);
             }
         }
-        // Restricting moves the thread at once; then it is free again. What the system refuses leaves it where it was.
+        // Restricting moves the thread at once; then it is free again. What the system refuses
+        // leaves it where it was.
         if free.count() > 0 && sched_setaffinity(None, &free).is_ok() {
             let _ = sched_setaffinity(None, &allowed);
         }

@@ -12,11 +12,12 @@ use super::threads::When;
 
 /// Whether lanes that have nothing to do take ready ops of others of their device.
 ///
-/// It balances bodies that take longer or shorter than was declared. It costs about a hundred nanoseconds an op: for
-/// short bodies the plan's own order is faster.
+/// It balances bodies that take longer or shorter than was declared. It costs about a hundred
+/// nanoseconds an op: for short bodies the plan's own order is faster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Steal {
-    /// If the bodies are long enough to make up for it, by the costs that the plan was made from, declared or measured.
+    /// If the bodies are long enough to make up for it, by the costs that the plan was made from,
+    /// declared or measured.
     #[default]
     Auto,
     /// Always, where a device has several lanes.

@@ -1,8 +1,10 @@
-//! A memory barrier in two halves: next to nothing for those that pass often, a system call for those that pass rarely.
+//! A memory barrier in two halves: next to nothing for those that pass often, a system call for
+//! those that pass rarely.
 //!
-//! A lane that publishes its progress and then looks whether anybody sleeps must not have the two exchanged. A full barrier
-//! would make it wait until the other core has given up the cache line, longer than many a body takes. Whoever goes to
-//! sleep has time: it asks the system to put the barrier into every running thread of the process instead.
+//! A lane that publishes its progress and then looks whether anybody sleeps must not have the two
+//! exchanged. A full barrier would make it wait until the other core has given up the cache line,
+//! longer than many a body takes. Whoever goes to sleep has time: it asks the system to put the
+//! barrier into every running thread of the process instead.
 
 #[cfg(not(any(loom, shuttle)))]
 pub use of_system::{heavy, light, prepare};
@@ -15,7 +17,8 @@ mod of_system {
 
     use rustix::thread::{MembarrierCommand, membarrier};
 
-    /// The process is not known to the system, or the system has no such barrier: both halves are whole.
+    /// The process is not known to the system, or the system has no such barrier: both halves are
+    /// whole.
     const WHOLE: u8 = 0;
     /// Who calls [`heavy`] asks the system.
     const ASKED: u8 = 1;
@@ -24,7 +27,8 @@ mod of_system {
 
     static STAGE: AtomicU8 = AtomicU8::new(WHOLE);
 
-    /// Makes the process known to the system. That takes it milliseconds, so that nobody waits for it.
+    /// Makes the process known to the system. That takes it milliseconds, so that nobody waits for
+    /// it.
     pub fn prepare() {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
@@ -41,7 +45,8 @@ mod of_system {
         });
     }
 
-    /// Orders what was stored before against what is loaded afterwards, as seen by whoever calls [`heavy`].
+    /// Orders what was stored before against what is loaded afterwards, as seen by whoever calls
+    /// [`heavy`].
     #[inline(always)]
     pub fn light() {
         match STAGE.load(Ordering::Acquire) {
@@ -52,8 +57,8 @@ mod of_system {
 
     /// The other half of [`light`], after a sequentially consistent store.
     ///
-    /// Whoever finds the barrier whole here has stored before the stage was raised, and who finds it in halves there
-    /// looks after it was raised: that one sees the store without any barrier.
+    /// Whoever finds the barrier whole here has stored before the stage was raised, and who finds
+    /// it in halves there looks after it was raised: that one sees the store without any barrier.
     pub fn heavy() {
         fence(Ordering::SeqCst);
         if STAGE.load(Ordering::SeqCst) >= ASKED {

@@ -1,4 +1,5 @@
-//! Bells: sleeping until something that is looked at may have changed. `README.md` beside this file has the argument.
+//! Bells: sleeping until something that is looked at may have changed. `README.md` beside this file
+//! has the argument.
 
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
@@ -18,8 +19,9 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// For `lanes` lanes: with a core for each, what is waited for comes soon, and waking takes longer than looking.
-    /// With fewer cores, looking takes the core from the one that is waited for.
+    /// For `lanes` lanes: with a core for each, what is waited for comes soon, and waking takes
+    /// longer than looking. With fewer cores, looking takes the core from the one that is waited
+    /// for.
     pub fn for_lanes(lanes: usize) -> Self {
         if cfg!(any(loom, shuttle)) {
             return Self { spins: 1, yields: 0 };
@@ -41,7 +43,8 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// A sleeper looks again after this time even if nobody wakes it: a bound on what a kernel's hiccup could cost.
+    /// A sleeper looks again after this time even if nobody wakes it: a bound on what a kernel's
+    /// hiccup could cost.
     const NAP: Duration = Duration::from_millis(100);
     /// So many of the first looks follow each other at once.
     const EAGER_SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 200 };
@@ -80,7 +83,8 @@ impl Bell {
         mut look: impl FnMut() -> bool,
     ) -> bool {
         for spin in 0..patience.spins {
-            // A pause takes as long as a cache line's way between cores: at first it would only make the waiter late.
+            // A pause takes as long as a cache line's way between cores: at first it would only
+            // make the waiter late.
             if spin >= Self::EAGER_SPINS {
                 spin_loop();
             }

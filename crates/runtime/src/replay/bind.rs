@@ -31,7 +31,8 @@ impl Bindings {
         Self::default()
     }
 
-    /// The same, with `buffer` for the plan's buffer called `name`; the last binding of a name counts.
+    /// The same, with `buffer` for the plan's buffer called `name`; the last binding of a name
+    /// counts.
     #[must_use]
     pub fn bind(mut self, name: &str, buffer: &Buffer) -> Self {
         self.by_name.push((name.to_owned(), buffer.clone()));
@@ -85,11 +86,12 @@ fn buffer_name(plan: &ExecutionPlan, id: BufferId) -> &str {
 pub struct Claims<'a>(Vec<Claim<'a>>);
 
 impl<'a> Claims<'a> {
-    /// Work under way on a buffer is waited for so long; a map that its holder forgot would otherwise hang the bind.
+    /// Work under way on a buffer is waited for so long; a map that its holder forgot would
+    /// otherwise hang the bind.
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// Checks the bindings of `plan`, claims the buffers until `deadline` at the latest, and calls `each` with what is
-    /// bound to every memory.
+    /// Checks the bindings of `plan`, claims the buffers until `deadline` at the latest, and calls
+    /// `each` with what is bound to every memory.
     pub fn new(
         plan: &ExecutionPlan,
         devices: &[DeviceSpec],
@@ -105,7 +107,8 @@ impl<'a> Claims<'a> {
             let writes = written[memory.buffer.0 as usize];
             wanted.push(Wanted { index, buffer: checked(plan, memory, spec, bindings)?, writes });
         }
-        // In one order everywhere: two threads that bind the same buffers do not wait for each other crosswise.
+        // In one order everywhere: two threads that bind the same buffers do not wait for each
+        // other crosswise.
         wanted.sort_by_key(|one| one.buffer.id());
         check_aliases(plan, &wanted)?;
         let patience = Instant::now() + Self::PATIENCE;
@@ -151,7 +154,8 @@ fn checked<'a>(
     Ok(buffer)
 }
 
-/// One buffer for two of the plan's is harmless only if neither is written. `wanted` is sorted by buffer.
+/// One buffer for two of the plan's is harmless only if neither is written. `wanted` is sorted by
+/// buffer.
 fn check_aliases(plan: &ExecutionPlan, wanted: &[Wanted<'_>]) -> Result<(), BindError> {
     for same in wanted.chunk_by(|a, b| a.buffer.id() == b.buffer.id()) {
         if same.len() > 1 && same.iter().any(|one| one.writes) {

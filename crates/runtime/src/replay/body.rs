@@ -8,7 +8,8 @@ use syncline_device::{Backend, DeviceError, Kernel, KernelArgs, KernelOutcome, R
 
 /// The arguments of one run of one task.
 ///
-/// They are given by value and can be opened once: two sets of slices over the same bytes cannot be had.
+/// They are given by value and can be opened once: two sets of slices over the same bytes cannot be
+/// had.
 #[derive(Debug)]
 pub struct TaskArgs<'a> {
     raw: &'a [RawArg],
@@ -32,7 +33,8 @@ impl<'a> TaskArgs<'a> {
         self.raw.is_empty()
     }
 
-    /// The arguments as a kernel sees them, with no scalars. An argument that orders nothing (`NoDep`) is empty.
+    /// The arguments as a kernel sees them, with no scalars. An argument that orders nothing
+    /// (`NoDep`) is empty.
     #[inline]
     pub fn open(self) -> KernelArgs<'a> {
         self.open_with(&[])
@@ -41,7 +43,8 @@ impl<'a> TaskArgs<'a> {
     /// The arguments as a kernel sees them.
     #[inline]
     pub fn open_with(self, scalars: &'a [Scalar]) -> KernelArgs<'a> {
-        // SAFETY: whoever made this promised just that; `self` is gone afterwards, so it is used once.
+        // SAFETY: whoever made this promised just that; `self` is gone afterwards, so it is used
+        // once.
         unsafe { KernelArgs::from_raw(self.raw, scalars) }
     }
 
@@ -55,7 +58,8 @@ impl<'a> TaskArgs<'a> {
 #[derive(Debug)]
 pub(super) struct Cause(pub(super) String);
 
-/// An error is a thin pointer, so that a body that may return one costs no more than a body that cannot.
+/// An error is a thin pointer, so that a body that may return one costs no more than a body that
+/// cannot.
 pub(super) type Outcome = Result<(), Box<Cause>>;
 
 /// What a step of a CPU lane calls.
@@ -96,8 +100,8 @@ impl TaskBody {
         Self(Kind::Call(Box::new(move |args| body(args).into_result().map_err(boxed))))
     }
 
-    /// A body that runs `kernel` on whatever device its task was placed on; one for which it has no implementation is
-    /// refused when the plan is loaded.
+    /// A body that runs `kernel` on whatever device its task was placed on; one for which it has no
+    /// implementation is refused when the plan is loaded.
     pub fn kernel(kernel: &Kernel, scalars: impl Into<Box<[Scalar]>>) -> Self {
         Self(Kind::Kernel(KernelBody { kernel: kernel.clone(), scalars: scalars.into() }))
     }
@@ -105,7 +109,8 @@ impl TaskBody {
     /// What a CPU lane calls with arguments like `args`.
     ///
     /// # Safety
-    /// It is called with arguments that lie as `args` say, in buffers that overlap where theirs are the same.
+    /// It is called with arguments that lie as `args` say, in buffers that overlap where theirs are
+    /// the same.
     pub(super) unsafe fn into_call(self, args: &[Arg]) -> Result<Box<Call>, DeviceError> {
         let KernelBody { kernel, scalars } = match self.0 {
             Kind::Call(call) => return Ok(call),
@@ -136,8 +141,9 @@ pub(super) fn copy_call(views: &[View]) -> Result<Box<Call>, DeviceError> {
             unreachable!("the loader gives a copy two arguments");
         };
         for plan in &plans {
-            // SAFETY: `TaskArgs::new` promises that the source's bytes are not written and the target's not touched by
-            // anybody else; the two are different memories, and the views lie inside both.
+            // SAFETY: `TaskArgs::new` promises that the source's bytes are not written and the
+            // target's not touched by anybody else; the two are different memories, and the views
+            // lie inside both.
             unsafe { plan.run(source.base, target.base) };
         }
         Ok(())

@@ -1,4 +1,5 @@
-//! Bound plans: running a loaded plan on the memory bound to it, one run after the other or several at a time.
+//! Bound plans: running a loaded plan on the memory bound to it, one run after the other or several
+//! at a time.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -44,8 +45,8 @@ impl Wake for Stopper {
 
 /// A loaded plan with memory bound to it, to be run any number of times.
 ///
-/// While it lives, the host and other work keep off what the plan writes. Dropping it waits for the runs that were
-/// started.
+/// While it lives, the host and other work keep off what the plan writes. Dropping it waits for the
+/// runs that were started.
 #[derive(Debug)]
 pub struct BoundPlan<'a> {
     pub(super) plan: &'a mut LoadedPlan,
@@ -61,11 +62,11 @@ impl BoundPlan<'_> {
         self.run_until(Deadline::NEVER)
     }
 
-    /// As [`BoundPlan::run`]; no body begins after `deadline`, and runs that were started are waited for
-    /// no longer.
+    /// As [`BoundPlan::run`]; no body begins after `deadline`, and runs that were started are
+    /// waited for no longer.
     ///
-    /// Returns once the bodies that are running have ended. The error [`RunError::DeadlinePassed`] means
-    /// that some body did not begin; a run whose last body began in time is complete.
+    /// Returns once the bodies that are running have ended. The error [`RunError::DeadlinePassed`]
+    /// means that some body did not begin; a run whose last body began in time is complete.
     ///
     /// On lanes of devices a batch of ops counts as one body, and each costs a call of the host.
     pub fn run_until(&mut self, deadline: Deadline) -> Result<(), RunError> {
@@ -77,17 +78,19 @@ impl BoundPlan<'_> {
         self.plan.run_bound(Deadline::NEVER, true)
     }
 
-    /// Starts a run and returns. It begins where its data allow, while earlier runs are still under way: what it reads and
-    /// writes is as if it came after them.
+    /// Starts a run and returns. It begins where its data allow, while earlier runs are still under
+    /// way: what it reads and writes is as if it came after them.
     ///
-    /// Up to [`BoundPlan::RUNS_MAX`] runs are under way at a time; starting another waits for the first of them. The lane
-    /// that [`BoundPlan::run`] leaves to the calling thread gets a thread of its own.
+    /// Up to [`BoundPlan::RUNS_MAX`] runs are under way at a time; starting another waits for the
+    /// first of them. The lane that [`BoundPlan::run`] leaves to the calling thread gets a thread
+    /// of its own.
     ///
-    /// If a run fails, is cancelled or passes its deadline, the runs before it are not touched. Those that were started
-    /// after it end, too, with the same error, unless all their bodies had begun; runs started after those are as any.
+    /// If a run fails, is cancelled or passes its deadline, the runs before it are not touched.
+    /// Those that were started after it end, too, with the same error, unless all their bodies had
+    /// begun; runs started after those are as any.
     ///
-    /// A plan with lanes on devices other than the CPU has come to its end when this returns: its batches are queued by
-    /// the thread that calls, and its runs do not overlap.
+    /// A plan with lanes on devices other than the CPU has come to its end when this returns: its
+    /// batches are queued by the thread that calls, and its runs do not overlap.
     ///
     /// # Errors
     /// No thread could be had.
@@ -123,8 +126,8 @@ impl BoundPlan<'_> {
         self.start_until(Deadline::NEVER)
     }
 
-    /// As [`BoundPlan::start`]; no body of this run begins after `deadline`. If the deadline passes while
-    /// earlier runs leave no room, the run does not begin, and its ticket says so.
+    /// As [`BoundPlan::start`]; no body of this run begins after `deadline`. If the deadline passes
+    /// while earlier runs leave no room, the run does not begin, and its ticket says so.
     pub fn start_until(&mut self, deadline: Deadline) -> Result<RunTicket, LoadError> {
         self.plan.start_bound(deadline)
     }
@@ -188,7 +191,8 @@ impl LoadedPlan {
         let number = self.begin(deadline, is_timed);
         let asks = !is_timed && (deadline != Deadline::NEVER || self.cancel.is_some());
         let shared = &*self.shared;
-        // SAFETY: `&mut self`, and all runs before have ended; buffers are bound, and stay claimed until this returns.
+        // SAFETY: `&mut self`, and all runs before have ended; buffers are bound, and stay claimed
+        // until this returns.
         let devices = unsafe {
             DeviceRun::begin(
                 shared,
@@ -281,7 +285,8 @@ impl LoadedPlan {
         self.wait_for_all_until(Deadline::NEVER);
     }
 
-    /// As [`LoadedPlan::wait_for_all`], until the deadline at most. Returns `false` if it passed first.
+    /// As [`LoadedPlan::wait_for_all`], until the deadline at most. Returns `false` if it passed
+    /// first.
     #[inline]
     pub(super) fn wait_for_all_until(&mut self, deadline: Deadline) -> bool {
         if self.last_ended < self.last_run {
@@ -318,15 +323,16 @@ impl LoadedPlan {
             .collect()
     }
 
-    /// Returns `true` if idle lanes take ops of busy ones. The plan's [`op_deps`] then decide what an op
-    /// comes after, and the order on its lane does not.
+    /// Returns `true` if idle lanes take ops of busy ones. The plan's [`op_deps`] then decide what
+    /// an op comes after, and the order on its lane does not.
     ///
     /// [`op_deps`]: syncline_plan::ExecutionPlan::op_deps
     pub fn steals(&self) -> bool {
         self.shared.board().is_some()
     }
 
-    /// The lane that ran each op in the last timed run: its own in the plan, or one that was idle. By number of op.
+    /// The lane that ran each op in the last timed run: its own in the plan, or one that was idle.
+    /// By number of op.
     pub fn ran_on(&mut self) -> Vec<LaneIndex> {
         let ran_on = self.shared.ran_on.iter();
         ran_on.map(|lane| LaneIndex(lane.load(Ordering::Relaxed))).collect()

@@ -1,8 +1,9 @@
 //! Where CPU lanes and lanes of devices wait for each other.
 //!
-//! A device lane signals a timeline of its own, and a CPU lane that waits for it sleeps on that. A CPU lane that a
-//! device waits for has a timeline here, which it signals where it is awaited; a lane that ends early fails it, so that
-//! what waits for it on a device never begins. No third thread stands between the two.
+//! A device lane signals a timeline of its own, and a CPU lane that waits for it sleeps on that. A
+//! CPU lane that a device waits for has a timeline here, which it signals where it is awaited; a
+//! lane that ends early fails it, so that what waits for it on a device never begins. No third
+//! thread stands between the two.
 
 use std::cell::UnsafeCell;
 
@@ -10,8 +11,8 @@ use syncline_device::{Deadline, DeviceError, Point, Timeline};
 
 /// The points by which the lanes of the two kinds know each other.
 ///
-/// The rule of `shared` holds: points and timelines are written only by the owner of the loaded plan, while no lane
-/// runs, and read by lanes only during a run.
+/// The rule of `shared` holds: points and timelines are written only by the owner of the loaded
+/// plan, while no lane runs, and read by lanes only during a run.
 #[derive(Debug)]
 pub struct Bridge {
     /// By lane of the plan.
@@ -78,8 +79,8 @@ impl Bridge {
         unsafe { &*self.meeting.get() }
     }
 
-    /// Forgets the points of the run before, and replaces timelines that have failed. `number` is that of the run to
-    /// come, from one.
+    /// Forgets the points of the run before, and replaces timelines that have failed. `number` is
+    /// that of the run to come, from one.
     ///
     /// # Safety
     /// By the one owner of the loaded plan, while no lane of the plan runs.
@@ -106,8 +107,8 @@ impl Bridge {
         unsafe { self.meeting_mut() }.points[lane].push(point);
     }
 
-    /// The point at which `count` ops of `lane` are done in run `number`; `None` if the lane is a device's and the
-    /// batch was never submitted.
+    /// The point at which `count` ops of `lane` are done in run `number`; `None` if the lane is a
+    /// device's and the batch was never submitted.
     ///
     /// # Safety
     /// During a run, or by the owner while no lane runs.

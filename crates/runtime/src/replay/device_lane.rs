@@ -1,8 +1,9 @@
 //! Lanes of devices: a plan's ops as recordings, submitted whole at the start of each run.
 //!
-//! A lane is cut where it waits for another or is waited for. Each piece is one recording, made when buffers are bound
-//! and made anew only where other buffers are; a run submits one batch for each. All of them are submitted before the
-//! first has run, each with the points that it waits for, so that no thread of the host stands by while a device works.
+//! A lane is cut where it waits for another or is waited for. Each piece is one recording, made
+//! when buffers are bound and made anew only where other buffers are; a run submits one batch for
+//! each. All of them are submitted before the first has run, each with the points that it waits
+//! for, so that no thread of the host stands by while a device works.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -89,7 +90,8 @@ pub fn runs_on_threads(device: DeviceSpec, options: &LoadOptions) -> bool {
 }
 
 impl DeviceLanes {
-    /// The lanes of `plan` on `devices` that are not threads; `None` if there is nothing to do for any of them.
+    /// The lanes of `plan` on `devices` that are not threads; `None` if there is nothing to do for
+    /// any of them.
     pub fn load(
         plan: &Arc<ExecutionPlan>,
         devices: &[Arc<dyn Device>],
@@ -226,14 +228,16 @@ impl DeviceLanes {
         }
     }
 
-    /// Submits everything, as run `number`. With `asks`, a batch begins only if the run was not stopped.
+    /// Submits everything, as run `number`. With `asks`, a batch begins only if the run was not
+    /// stopped.
     ///
     /// # Errors
-    /// The first batch that was refused, by the op that it begins with; what was submitted before takes its course.
+    /// The first batch that was refused, by the op that it begins with; what was submitted before
+    /// takes its course.
     ///
     /// # Safety
-    /// By the one owner of the loaded plan, before any of its lanes runs; `bridge` has begun the run. Until the run has
-    /// ended, memory bound to the plan is claimed.
+    /// By the one owner of the loaded plan, before any of its lanes runs; `bridge` has begun the
+    /// run. Until the run has ended, memory bound to the plan is claimed.
     pub unsafe fn submit(
         &self,
         bridge: &Bridge,
@@ -269,8 +273,9 @@ impl DeviceLanes {
                 batch = batch.command(ask(shared, number));
             }
             let batch = batch.command(Command::recording(recording)).task(segment.task.clone());
-            // SAFETY: arenas are known to this plan only, bound memory is claimed; the plan is proven: whatever
-            // conflicts is ordered by its lanes and its waits, and the points of these are what is waited for.
+            // SAFETY: arenas are known to this plan only, bound memory is claimed; the plan is
+            // proven: whatever conflicts is ordered by its lanes and its waits, and the points of
+            // these are what is waited for.
             let submitted = unsafe { lane.lane.submit_claimed(batch) };
             let first = self.plan.lanes()[lane.number].first.0;
             let point = submitted.map_err(|error| (OpIndex(first + segment.start), error))?;
@@ -280,8 +285,8 @@ impl DeviceLanes {
         Ok(())
     }
 
-    /// The op that a failure of the run began with: of all lanes that failed the one that did not inherit it, and there
-    /// the first batch that did not complete.
+    /// The op that a failure of the run began with: of all lanes that failed the one that did not
+    /// inherit it, and there the first batch that did not complete.
     ///
     /// # Safety
     /// By the one owner of the loaded plan, when no lane of it runs any more.
@@ -352,8 +357,8 @@ fn seen(arg: PlanArg<'_>) -> View {
     }
 }
 
-/// A lane of its own, so that a run that fails takes nobody else's work along; where the device has no more to give,
-/// one of those that all share.
+/// A lane of its own, so that a run that fails takes nobody else's work along; where the device has
+/// no more to give, one of those that all share.
 fn open(
     device: &Arc<dyn Device>,
     kind: LaneKind,
@@ -374,7 +379,8 @@ fn guarded(lanes: &[DeviceLane]) -> Vec<Arc<dyn Lane>> {
     all
 }
 
-/// Makes room for all segments of the lane, and on its buffers for all of the plan, so that runs allocate nothing.
+/// Makes room for all segments of the lane, and on its buffers for all of the plan, so that runs
+/// allocate nothing.
 fn reserve(lane: &DeviceLane, segments_of_plan: usize) {
     let recordings = lane.segments.iter().filter_map(|segment| segment.recording.as_ref());
     for (buffer, _) in recordings.flat_map(|recording| recording.buffers()) {

@@ -25,11 +25,12 @@ pub struct DeviceRun<'a> {
 }
 
 impl<'a> DeviceRun<'a> {
-    /// Submits all batches; `None` if the plan has no lane on a device. With `asks`, each batch asks
-    /// first whether the run was stopped.
+    /// Submits all batches; `None` if the plan has no lane on a device. With `asks`, each batch
+    /// asks first whether the run was stopped.
     ///
     /// # Safety
-    /// By the one owner of the loaded plan, with no run under way and memory claimed until [`DeviceRun::end`] returns.
+    /// By the one owner of the loaded plan, with no run under way and memory claimed until
+    /// [`DeviceRun::end`] returns.
     pub unsafe fn begin(
         shared: &'a Shared,
         lanes: Option<&'a DeviceLanes>,
@@ -68,7 +69,8 @@ impl<'a> DeviceRun<'a> {
         let Self { shared, lanes, mode, watched } = self;
         // SAFETY: the caller's promise.
         for point in unsafe { lanes.last_points(&shared.bridge) } {
-            // A device cannot be stopped in the middle of a batch: its memory is in use until the lane says otherwise.
+            // A device cannot be stopped in the middle of a batch: its memory is in use until the
+            // lane says otherwise.
             let _ = point.wait(Deadline::NEVER);
         }
         // SAFETY: as above.
@@ -90,7 +92,8 @@ impl<'a> DeviceRun<'a> {
         }
     }
 
-    /// Notes when batches end, by a thread for each lane: timed runs are for looking, not for speed.
+    /// Notes when batches end, by a thread for each lane: timed runs are for looking, not for
+    /// speed.
     fn watch(&mut self) {
         let began = self.mode.began;
         let submitted_ns = began.elapsed().as_nanos() as u64;
@@ -110,8 +113,8 @@ impl<'a> DeviceRun<'a> {
     }
 }
 
-/// The failure of a run is the first one that was noted. A CPU lane that learned of one has stopped the run, and left
-/// the reason to be found here.
+/// The failure of a run is the first one that was noted. A CPU lane that learned of one has stopped
+/// the run, and left the reason to be found here.
 fn fail(shared: &Shared, number: u64, error: RunError) {
     shared.skip(number);
     shared.stop.explain(number, error);
@@ -122,7 +125,8 @@ fn is_own_stop(error: &DeviceError) -> bool {
     matches!(error.root_cause(), DeviceError::Cancelled { .. })
 }
 
-/// The failure as the run's: by the task that the device named, or else by the one that the batch begins with.
+/// The failure as the run's: by the task that the device named, or else by the one that the batch
+/// begins with.
 fn named(plan: &ExecutionPlan, op: OpIndex, error: &DeviceError) -> RunError {
     let first = label::of(plan, op);
     let label = error.task().unwrap_or(&first);
@@ -149,8 +153,9 @@ fn note_commands(lanes: &DeviceLanes, on: bool) {
     }
 }
 
-/// Writes down when ops ran by the devices' own clocks, where these were read. A batch stays inside of the time that
-/// the host saw it take: two clocks that are a little apart must not make an op end after one that waited for it began.
+/// Writes down when ops ran by the devices' own clocks, where these were read. A batch stays inside
+/// of the time that the host saw it take: two clocks that are a little apart must not make an op
+/// end after one that waited for it began.
 ///
 /// # Safety
 /// By the one owner, when no lane of the plan runs any more, after [`note_times`].
@@ -186,10 +191,10 @@ unsafe fn note_device_times(shared: &Shared, lanes: &DeviceLanes, began: Instant
 
 /// Writes down when the ops of the device lanes ran, as far as the host can tell.
 ///
-/// What is known is when a thread of the host learned that a batch had ended, which may be late. A batch has surely ended
-/// when one that waits for it has, or an op on the host that waits for it has begun; and it begins when the one before
-/// it on its lane has ended and all that it waits for has. Its ops share its time in the proportion that the plan
-/// expects of them.
+/// What is known is when a thread of the host learned that a batch had ended, which may be late. A
+/// batch has surely ended when one that waits for it has, or an op on the host that waits for it
+/// has begun; and it begins when the one before it on its lane has ended and all that it waits for
+/// has. Its ops share its time in the proportion that the plan expects of them.
 ///
 /// # Safety
 /// By the one owner, when no lane of the plan runs any more.

@@ -25,7 +25,8 @@ impl UnifiedExecutor {
 
     /// Runs a loaded plan once on the buffers bound.
     ///
-    /// Work submitted before on these buffers is waited for; work submitted afterwards finds the plan done.
+    /// Work submitted before on these buffers is waited for; work submitted afterwards finds the
+    /// plan done.
     pub fn run(&self, plan: &mut LoadedPlan, bindings: &Bindings) -> Result<(), RunError> {
         plan.run(bindings)
     }

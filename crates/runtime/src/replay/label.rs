@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use syncline_plan::{ExecutionPlan, OpIndex, OpKind, TaskIndex};
 
-/// The name of `op`'s task and its number, by which [`task_of`] finds it again; or which copy it is.
+/// The name of `op`'s task and its number, by which [`task_of`] finds it again; or which copy it
+/// is.
 pub fn of(plan: &ExecutionPlan, op: OpIndex) -> Arc<str> {
     match plan.ops()[op.index()].kind {
         OpKind::Task(task) => format!("{} ({task})", plan.task(task).name()).into(),

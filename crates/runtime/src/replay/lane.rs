@@ -5,8 +5,8 @@ use syncline_device::Deadline;
 use super::bell::{Bell, Patience};
 use super::sync::{AtomicU64, Ordering};
 
-/// What the count of started runs says when there will be no more: larger than any run's number, so that it ends every
-/// wait for one.
+/// What the count of started runs says when there will be no more: larger than any run's number, so
+/// that it ends every wait for one.
 pub const CLOSING: u64 = u64::MAX;
 
 /// A count that only grows, in cache lines of its own (two: processors fetch them in pairs).
@@ -35,8 +35,8 @@ impl Progress {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Raises the count to `value` and wakes those that sleep. Only one thread may publish at a time, and another only
-    /// after it has seen all that this one publishes.
+    /// Raises the count to `value` and wakes those that sleep. Only one thread may publish at a
+    /// time, and another only after it has seen all that this one publishes.
     #[inline]
     pub fn publish(&self, value: u64) {
         debug_assert!(self.count.load(Ordering::Relaxed) <= value, "a count only grows");
@@ -45,7 +45,8 @@ impl Progress {
         self.bell.ring();
     }
 
-    /// As [`Progress::publish`] where several threads may, and a late one must not take back what another said.
+    /// As [`Progress::publish`] where several threads may, and a late one must not take back what
+    /// another said.
     pub fn publish_max(&self, value: u64) {
         self.count.fetch_max(value, Ordering::AcqRel);
         self.bell.ring();
@@ -70,7 +71,8 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    /// Two threads hand a count back and forth, never spinning, so that every hand-over is a sleep and a wake-up.
+    /// Two threads hand a count back and forth, never spinning, so that every hand-over is a sleep
+    /// and a wake-up.
     #[test]
     fn no_wake_up_is_lost() {
         let patience = Patience { spins: 0, yields: 0 };

@@ -36,14 +36,14 @@ pub struct LoadOptions {
     pub spins: Option<u32>,
     /// Whether idle lanes take ops of busy ones.
     pub steal: Steal,
-    /// CPU devices whose tasks run on lanes of the device, as those of all other devices do, instead of on threads of
-    /// the plan.
+    /// CPU devices whose tasks run on lanes of the device, as those of all other devices do,
+    /// instead of on threads of the plan.
     pub on_device_lanes: Vec<DeviceSpec>,
-    /// Whether every op on a lane of a device is a batch of its own: timed runs then measure each, and all runs are
-    /// slower.
+    /// Whether every op on a lane of a device is a batch of its own: timed runs then measure each,
+    /// and all runs are slower.
     pub is_split: bool,
-    /// Whether the plan is checked, as well as the deps by which lanes steal and the waits by which runs
-    /// overlap, before anything goes by them. On in builds with debug assertions.
+    /// Whether the plan is checked, as well as the deps by which lanes steal and the waits by which
+    /// runs overlap, before anything goes by them. On in builds with debug assertions.
     ///
     /// Without it, plans that were compiled in this process are taken to be right; plans from files
     /// were checked when they were read, and plans with manual scopes are always checked.
@@ -160,13 +160,14 @@ pub struct LoadedPlan {
     pub(super) device_lanes: Option<DeviceLanes>,
     /// Arguments in memory that the caller binds: lane, place among its arguments, memory.
     rebindable: Vec<(u16, u32, MemoryIndex)>,
-    /// What was bound last. A bound plan that is forgotten instead of dropped leaves runs behind; their memory is here,
-    /// and the claims on it are never given back.
+    /// What was bound last. A bound plan that is forgotten instead of dropped leaves runs behind;
+    /// their memory is here, and the claims on it are never given back.
     kept: Vec<Buffer>,
     _arenas: Vec<Buffer>,
 }
 
-// SAFETY: the addresses are of memory that the arenas own or that claims guard; they are used through `&mut self` only.
+// SAFETY: the addresses are of memory that the arenas own or that claims guard; they are used
+// through `&mut self` only.
 unsafe impl Send for LoadedPlan {}
 // SAFETY: `&LoadedPlan` gives no access to what the addresses point to.
 unsafe impl Sync for LoadedPlan {}
@@ -174,7 +175,8 @@ unsafe impl Sync for LoadedPlan {}
 impl LoadedPlan {
     /// Loads `plan` with the body that `bodies` gives for each task and device it was placed on.
     ///
-    /// Bodies are asked for in the order in which lanes run them, so that what they own lies in that order, too.
+    /// Bodies are asked for in the order in which lanes run them, so that what they own lies in
+    /// that order, too.
     pub fn load(
         plan: Arc<ExecutionPlan>,
         devices: &[Arc<dyn Device>],
@@ -270,7 +272,8 @@ impl LoadedPlan {
 
     /// Binds buffers for any number of runs.
     ///
-    /// Waits for work under way on them; from then on the host and other work keep off, until the result is dropped.
+    /// Waits for work under way on them; from then on the host and other work keep off, until the
+    /// result is dropped.
     pub fn bind<'a>(&'a mut self, bindings: &'a Bindings) -> Result<BoundPlan<'a>, BindError> {
         self.bind_until(bindings, Deadline::NEVER)
     }
@@ -297,8 +300,8 @@ impl LoadedPlan {
                 }
             },
         );
-        // Also where a later buffer was refused: arguments and `bases` must agree, or the next bind would find nothing
-        // changed and leave addresses of memory that may be gone.
+        // Also where a later buffer was refused: arguments and `bases` must agree, or the next bind
+        // would find nothing changed and leave addresses of memory that may be gone.
         if changed {
             for &(lane, at, memory) in &self.rebindable {
                 // SAFETY: `&mut self`: no run is under way, and this is the owner.
@@ -320,8 +323,8 @@ impl LoadedPlan {
         self.bind(bindings)?.run()
     }
 
-    /// As [`LoadedPlan::run`]; no body begins after `deadline`, and buffers in use are waited for no longer. See
-    /// [`BoundPlan::run_until`].
+    /// As [`LoadedPlan::run`]; no body begins after `deadline`, and buffers in use are waited for
+    /// no longer. See [`BoundPlan::run_until`].
     pub fn run_until(&mut self, bindings: &Bindings, deadline: Deadline) -> Result<(), RunError> {
         if !self.wait_for_all_until(deadline) {
             return Err(RunError::DeadlinePassed);
@@ -341,8 +344,8 @@ impl LoadedPlan {
     /// another token is set. Replaces the token before.
     ///
     /// Bodies that have begun come to their ends, others do not begin, and a run that left out any
-    /// returns [`RunError::Cancelled`]. On lanes of devices a batch of ops counts as one body, and each
-    /// costs a call of the host for as long as there is a token.
+    /// returns [`RunError::Cancelled`]. On lanes of devices a batch of ops counts as one body, and
+    /// each costs a call of the host for as long as there is a token.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -406,8 +409,8 @@ fn find_devices(
         .collect()
 }
 
-/// The arenas, and the address of every memory in them; what the caller binds has none yet, and what is out of the
-/// host's reach never has.
+/// The arenas, and the address of every memory in them; what the caller binds has none yet, and
+/// what is out of the host's reach never has.
 fn allocate(
     plan: &ExecutionPlan,
     devices: &[Arc<dyn Device>],
@@ -482,7 +485,8 @@ impl LaneLoader<'_> {
                 for arg in self.plan.args_of(task) {
                     described.push(describe(self.plan, &arg));
                     let view = match arg.access {
-                        // Nobody orders others' writes against it, so that it must not be looked into.
+                        // Nobody orders others' writes against it, so that it must not be looked
+                        // into.
                         Access::NoDep => nothing(arg.view.dtype()),
                         _ => *arg.view,
                     };
@@ -497,8 +501,8 @@ impl LaneLoader<'_> {
                     kernel: info.kernel().to_owned(),
                     device: spec.to_string(),
                 })?;
-                // SAFETY: it is called with what was pushed above. What is bound to two buffers of the plan of which one
-                // is written is never the same.
+                // SAFETY: it is called with what was pushed above. What is bound to two buffers of
+                // the plan of which one is written is never the same.
                 unsafe { body.into_call(&described) }.map_err(|source| LoadError::NoKernel {
                     task: name(),
                     index: task,
@@ -536,7 +540,8 @@ impl LaneLoader<'_> {
     }
 }
 
-/// An argument of a task as its kernel checks it. The plan's buffers exist, so that others may overlap them.
+/// An argument of a task as its kernel checks it. The plan's buffers exist, so that others may
+/// overlap them.
 pub(super) fn describe(plan: &ExecutionPlan, arg: &PlanArg<'_>) -> Arg {
     let access = match arg.access {
         Access::Output => Access::OutputExisting,

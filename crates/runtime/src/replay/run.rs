@@ -23,7 +23,8 @@ pub struct OpTime {
     pub end_ns: u64,
 }
 
-/// Takes part in run `number` as `lane`; `started` says which runs have begun. With `board`, lanes steal in it.
+/// Takes part in run `number` as `lane`; `started` says which runs have begun. With `board`, lanes
+/// steal in it.
 #[inline]
 pub fn take_part(
     shared: &Shared,
@@ -103,8 +104,8 @@ fn execute<const TIMED: bool>(
             // SAFETY: this is the lane's thread during a run.
             unsafe { shared.bridge.announce(lane, base + end as u64) };
         }
-        // The end of the lane is published by `run_lane`, when nothing else is left to do: whoever sees it may begin the
-        // next run, on another thread.
+        // The end of the lane is published by `run_lane`, when nothing else is left to do: whoever
+        // sees it may begin the next run, on another thread.
         if segment.publishes && end < work.steps.len() {
             shared.progress[lane].publish(base + end as u64);
         }
@@ -171,7 +172,8 @@ fn failure_of(outcome: Result<Outcome, Box<dyn Any + Send>>) -> Option<Failure> 
         Ok(Err(cause)) => Some(Failure::Error(cause.0)),
         Err(panic) => {
             let failure = Failure::Panic(panic_text(&*panic));
-            // What was thrown may panic again when dropped, and then the lane's end would never be published.
+            // What was thrown may panic again when dropped, and then the lane's end would never be
+            // published.
             std::mem::forget(panic);
             Some(failure)
         }

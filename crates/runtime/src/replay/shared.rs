@@ -1,9 +1,10 @@
 //! What the threads of a loaded plan share.
 //!
-//! The only file of replay with `unsafe` besides the calls that open arguments. The rule it rests on: the tables below
-//! are written only by the owner of the [`LoadedPlan`](super::LoadedPlan), through `&mut`, while no run is under way;
-//! lanes read them only during a run. How a run is to be done is written before it begins and stays until it has ended.
-//! A run begins and ends with an acquire of what the other side released.
+//! The only file of replay with `unsafe` besides the calls that open arguments. The rule it rests
+//! on: the tables below are written only by the owner of the [`LoadedPlan`](super::LoadedPlan),
+//! through `&mut`, while no run is under way; lanes read them only during a run. How a run is to be
+//! done is written before it begins and stays until it has ended. A run begins and ends with an
+//! acquire of what the other side released.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -26,8 +27,8 @@ use super::steal::Board;
 use super::stop::{Names, Stop};
 use super::sync::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
-/// How many runs may be under way at a time: one that ends, one that begins, and some to keep lanes from waiting for
-/// whoever starts runs.
+/// How many runs may be under way at a time: one that ends, one that begins, and some to keep lanes
+/// from waiting for whoever starts runs.
 pub const RUNS_MAX: u64 = 4;
 
 /// One op, ready to be called.
@@ -60,7 +61,8 @@ pub struct LaneWait {
     pub lane: u32,
     /// How many steps the lane has.
     pub steps: u32,
-    /// How far from the end of run `n`: less than `steps` for a wait within a run, more for one in the run before.
+    /// How far from the end of run `n`: less than `steps` for a wait within a run, more for one in
+    /// the run before.
     pub back: u64,
 }
 
@@ -155,10 +157,11 @@ impl LaneWork {
     /// Notes when step number `at` ran.
     ///
     /// # Safety
-    /// During a run, by the thread that called the step in that run; for a lane that runs on a device, by the owner.
+    /// During a run, by the thread that called the step in that run; for a lane that runs on a
+    /// device, by the owner.
     pub unsafe fn set_time(&self, at: usize, time: OpTime) {
-        // SAFETY: a step is called by one thread in a run, and successive runs are ordered for it; the owner reads
-        // times only between runs.
+        // SAFETY: a step is called by one thread in a run, and successive runs are ordered for it;
+        // the owner reads times only between runs.
         unsafe { *self.times[at].get() = time };
     }
 
@@ -169,9 +172,9 @@ impl LaneWork {
     #[inline(always)]
     pub unsafe fn call(&self, step: &Step, args: &[RawArg]) -> Outcome {
         let range = step.args_start as usize..(step.args_start + step.args_len) as usize;
-        // SAFETY: the plan is proven: whatever conflicts with this op is ordered before or after it, and what is before
-        // has been done; memory bound to the plan is claimed for the whole run, arenas belong to it; views lie inside
-        // their memories, and all of it is initialised.
+        // SAFETY: the plan is proven: whatever conflicts with this op is ordered before or after
+        // it, and what is before has been done; memory bound to the plan is claimed for the whole
+        // run, arenas belong to it; views lie inside their memories, and all of it is initialised.
         (step.body)(unsafe { TaskArgs::new(&args[range]) })
     }
 }
@@ -193,7 +196,8 @@ pub struct RunMode {
 #[derive(Debug)]
 struct RunSlot {
     mode: UnsafeCell<RunMode>,
-    /// Number of the last run in this slot that left out a body, or in which one did not come to its end.
+    /// Number of the last run in this slot that left out a body, or in which one did not come to
+    /// its end.
     skipped: AtomicU64,
 }
 
@@ -282,7 +286,8 @@ impl Shared {
     /// Says how a run is to be done.
     ///
     /// # Safety
-    /// Before it begins, by the one owner of the loaded plan, when the run [`RUNS_MAX`] before has ended.
+    /// Before it begins, by the one owner of the loaded plan, when the run [`RUNS_MAX`] before has
+    /// ended.
     pub unsafe fn set_mode(&self, mode: RunMode) {
         // SAFETY: by the rule of this module nobody reads it: the run that did has ended.
         unsafe { *self.slot(mode.number).mode.get() = mode }

@@ -1,7 +1,9 @@
-//! Whole plans on lanes whose threads `shuttle` schedules at random: begin, wait, steal, overlap, stop and drop.
+//! Whole plans on lanes whose threads `shuttle` schedules at random: begin, wait, steal, overlap,
+//! stop and drop.
 //!
-//! `RUSTFLAGS="--cfg shuttle" cargo test -p syncline-runtime --lib shuttle_`. There is no time in these runs: a wake-up
-//! that is lost, or lanes that wait for each other, end as a deadlock that `shuttle` reports with its schedule.
+//! `RUSTFLAGS="--cfg shuttle" cargo test -p syncline-runtime --lib shuttle_`. There is no time in
+//! these runs: a wake-up that is lost, or lanes that wait for each other, end as a deadlock that
+//! `shuttle` reports with its schedule.
 
 use std::sync::{Arc, OnceLock};
 
@@ -29,8 +31,9 @@ fn word(at: u64) -> View {
     View::strided(Dtype::U64, at * 8, &[1], &[8]).unwrap()
 }
 
-/// Every word of a step is the sum of two of the step before: lanes wait for each other in both directions. The steps in
-/// between are temporaries, so that arenas are used again within a run and from run to run.
+/// Every word of a step is the sum of two of the step before: lanes wait for each other in both
+/// directions. The steps in between are temporaries, so that arenas are used again within a run and
+/// from run to run.
 fn braid(width: u64, steps: u64) -> TaskGraph {
     let mut graph = TaskGraph::new();
     let ends = graph.add_buffer(BufferSpec::external("words", width * 8)).unwrap();
@@ -146,8 +149,8 @@ fn shuttle_runs_that_overlap_and_steal() {
     runs_that_overlap(2, Steal::On);
 }
 
-/// The caller takes its own lane over from the thread that ran it in the runs before, and gives it back. The thread
-/// must have nothing left to say by then.
+/// The caller takes its own lane over from the thread that ran it in the runs before, and gives it
+/// back. The thread must have nothing left to say by then.
 #[test]
 fn shuttle_a_lane_changes_hands_between_runs() {
     let model = || {
@@ -191,7 +194,8 @@ fn a_run_that_fails(steal: Steal) {
         let first = errors.next().expect("one of them failed");
         assert!(matches!(first, RunError::Failed { .. }), "{outcomes:?}");
         assert!(errors.all(|error| error == first), "{outcomes:?}");
-        // The last one may be started only when the failed one has ended, and is as any then: with all of its bodies.
+        // The last one may be started only when the failed one has ended, and is as any then: with
+        // all of its bodies.
         let fine = outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64;
         let calls_made = calls.load(Ordering::SeqCst);
         assert!(calls_made > 6 * fine, "{calls_made} calls: {outcomes:?}");

@@ -1,9 +1,10 @@
 //! Stealing: lanes that take whatever op is ready, their own first.
 //!
-//! A [`Board`] has a word for every op. It says in which run the op was claimed and in which it was done, so that there is
-//! nothing to reset between runs: in run `n` it goes from `2n - 2` (done in the run before) to `2n - 1` (claimed, by
-//! whoever changes it first) to `2n` (done). An op is ready when the words of all that it must come after say so; those
-//! are the plan's [`OpDeps`], not the order on lanes. What a lane's order still means is where to look first.
+//! A [`Board`] has a word for every op. It says in which run the op was claimed and in which it was
+//! done, so that there is nothing to reset between runs: in run `n` it goes from `2n - 2` (done in
+//! the run before) to `2n - 1` (claimed, by whoever changes it first) to `2n` (done). An op is
+//! ready when the words of all that it must come after say so; those are the plan's [`OpDeps`], not
+//! the order on lanes. What a lane's order still means is where to look first.
 //!
 //! `README.md` beside this file argues why some lane always finds something to do.
 
@@ -147,7 +148,8 @@ impl Board {
         self.bell.ring();
     }
 
-    /// Runs ops, of `lane` first, until all of run `run` are done; also ops of later runs that have started.
+    /// Runs ops, of `lane` first, until all of run `run` are done; also ops of later runs that have
+    /// started.
     pub fn work(&self, shared: &Shared, lane: usize, run: u64, started: &Progress) {
         self.work_with(lane, run, started, shared.patience, |claim| self.run(shared, lane, claim));
     }
@@ -175,7 +177,8 @@ impl Board {
         }
     }
 
-    /// A ready op of the runs from `first` to `last`, the earliest run first, the lane's own before others'.
+    /// A ready op of the runs from `first` to `last`, the earliest run first, the lane's own before
+    /// others'.
     fn claim(&self, lane: usize, first: u64, last: u64) -> Option<Claim> {
         let pool = self.lanes[lane].pool.clone();
         for run in first..=last.min(first + RUNS_MAX - 1) {
@@ -248,8 +251,8 @@ impl Board {
         }
         let home = self.lanes.partition_point(|lane| lane.ops.end <= op);
         let place = op - self.lanes[home].ops.start;
-        // SAFETY: the run is under way; all that the op must come after is done and seen; the claim makes this the only
-        // call of it in this run.
+        // SAFETY: the run is under way; all that the op must come after is done and seen; the claim
+        // makes this the only call of it in this run.
         if let Some(failure) = unsafe { call_alone(&shared.lanes[home], place, &mode) } {
             fail(shared, OpIndex(op as u32), run, failure);
         }
@@ -257,8 +260,9 @@ impl Board {
 
     /// Says that a claimed op is done, or left out.
     fn finish(&self, Claim { op, run }: Claim) {
-        // Counted before its word changes: once it does, the op may go on in the next run, and that must not be over
-        // before this one. Release and acquire: whoever counts the last one has seen all, and says so for all.
+        // Counted before its word changes: once it does, the op may go on in the next run, and that
+        // must not be over before this one. Release and acquire: whoever counts the last one has
+        // seen all, and says so for all.
         let before = self.done[(run % RUNS_MAX) as usize].fetch_add(1, Ordering::AcqRel);
         if before + 1 == self.words.len() as u64 {
             self.ended.publish_max(run);
@@ -271,8 +275,9 @@ impl Board {
 
 /// The last run that has begun, as seen by a thread that takes part in `run`.
 ///
-/// A plan that is dropped tells its threads by [`CLOSING`], which is no run: a thread that has not yet seen `run` end must
-/// not take it for permission to go on with runs that never begin, on memory that is no longer bound.
+/// A plan that is dropped tells its threads by [`CLOSING`], which is no run: a thread that has not
+/// yet seen `run` end must not take it for permission to go on with runs that never begin, on
+/// memory that is no longer bound.
 fn last_begun(run: u64, started: &Progress) -> u64 {
     match started.get() {
         CLOSING => run,

@@ -61,7 +61,8 @@ impl Stop {
     /// Whether the run that `limit` was made for is to stop.
     #[inline(always)]
     pub fn is_below(&self, limit: u64) -> bool {
-        // Relaxed: a lane that waited has acquired what the other lane had seen; one that did not wait may run on.
+        // Relaxed: a lane that waited has acquired what the other lane had seen; one that did not
+        // wait may run on.
         self.word.load(Ordering::Relaxed) < limit
     }
 
@@ -91,7 +92,8 @@ impl Stop {
         }
     }
 
-    /// As [`Stop::fail`]; also where somebody has stopped `run` as failed and left it to others to say why.
+    /// As [`Stop::fail`]; also where somebody has stopped `run` as failed and left it to others to
+    /// say why.
     #[cold]
     pub fn explain(&self, run: u64, error: RunError) {
         let mut failures = lock(&self.failures);
@@ -102,14 +104,15 @@ impl Stop {
         }
     }
 
-    /// What `run`, which has ended, came to; `has_skipped` says whether it left out a body, or one did not end.
+    /// What `run`, which has ended, came to; `has_skipped` says whether it left out a body, or one
+    /// did not end.
     #[inline]
     pub fn outcome(&self, run: u64, has_skipped: impl Fn() -> bool) -> Result<(), RunError> {
         if !self.is_set() && !self.has_past.load(Ordering::Acquire) {
             return Ok(());
         }
-        // A stop that came after the last body began has stopped nothing. Under the lock, since the owner may be letting
-        // runs go on again, and then what is current becomes past.
+        // A stop that came after the last body began has stopped nothing. Under the lock, since the
+        // owner may be letting runs go on again, and then what is current becomes past.
         let failures = lock(&self.failures);
         let past = failures.past.iter().find(|past| (past.first..=past.last).contains(&run));
         match past {

@@ -1,7 +1,8 @@
 //! The primitives that replay is made of, replaceable by those of a model checker.
 //!
-//! With `--cfg loom` or `--cfg shuttle` everything here comes from there, so that the protocols in `README.md` are
-//! explored over all interleavings (small models) or over random ones (whole plans) instead of being hoped to hold.
+//! With `--cfg loom` or `--cfg shuttle` everything here comes from there, so that the protocols in
+//! `README.md` are explored over all interleavings (small models) or over random ones (whole plans)
+//! instead of being hoped to hold.
 
 #[cfg(loom)]
 pub use loom::{
@@ -33,7 +34,8 @@ pub use std::{
 
 use std::time::Duration;
 
-/// Locks, whether or not a thread panicked while it held the lock: what is guarded here is always consistent.
+/// Locks, whether or not a thread panicked while it held the lock: what is guarded here is always
+/// consistent.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
@@ -70,7 +72,8 @@ impl WaitWord {
         #[cfg(not(any(loom, shuttle)))]
         {
             use rustix::thread::futex;
-            // An error would mean a bad address or flag, neither of which can be; and sleepers look again by themselves.
+            // An error would mean a bad address or flag, neither of which can be; and sleepers look
+            // again by themselves.
             let _ = futex::wake(&self.word, futex::Flags::PRIVATE, i32::MAX as u32);
         }
         #[cfg(any(loom, shuttle))]
@@ -92,8 +95,9 @@ impl WaitWord {
         let _ = futex::wait(&self.word, futex::Flags::PRIVATE, seen, Some(&longest));
     }
 
-    /// As the futex does it: the check and falling asleep are one step with respect to waking. There is no time in a
-    /// model, so that a wake-up that is lost shows as a thread that sleeps for ever.
+    /// As the futex does it: the check and falling asleep are one step with respect to waking.
+    /// There is no time in a model, so that a wake-up that is lost shows as a thread that sleeps
+    /// for ever.
     #[cfg(any(loom, shuttle))]
     pub fn sleep(&self, seen: u32, _longest: Duration) {
         let guard = lock(&self.sleepers.0);

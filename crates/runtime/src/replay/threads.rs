@@ -81,7 +81,8 @@ fn serve(shared: &Shared, lane: usize, when: When, mut number: u64) {
             return;
         }
         shared.apart.settle(lane, &mut moves);
-        // Looked up once, after the run was seen to have begun: whoever steals in it does so to its end.
+        // Looked up once, after the run was seen to have begun: whoever steals in it does so to its
+        // end.
         let board = shared.board();
         let next = next_run(shared, board, lane);
         if next > number {

@@ -80,7 +80,8 @@ impl InlineFn {
             F: FnOnce(&mut KernelArgs<'_>) -> O + Send + 'static,
         {
             let mut storage = [MaybeUninit::uninit(); INLINE_WORDS];
-            // SAFETY: the caller checked that `F` fits in `storage` and needs no larger alignment than a word.
+            // SAFETY: the caller checked that `F` fits in `storage` and needs no larger alignment
+            // than a word.
             unsafe { storage.as_mut_ptr().cast::<F>().write(body) };
             InlineFn { storage, table: &Of::<O, F>::TABLE }
         }
@@ -96,7 +97,8 @@ impl InlineFn {
     #[inline]
     pub(crate) fn call(self, args: &mut KernelArgs<'_>) -> Result<(), String> {
         let mut this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: `storage` holds the closure that `table` was made for, and is never used again: `this` is not dropped.
+        // SAFETY: `storage` holds the closure that `table` was made for, and is never used again:
+        // `this` is not dropped.
         unsafe { (this.table.call)(this.storage.as_mut_ptr().cast(), args) }
     }
 }
@@ -107,7 +109,8 @@ const fn fits(bytes: usize, align: usize) -> bool {
 
 impl Drop for InlineFn {
     fn drop(&mut self) {
-        // SAFETY: `storage` holds the closure that `table` was made for; `call` forgets what it consumed.
+        // SAFETY: `storage` holds the closure that `table` was made for; `call` forgets what it
+        // consumed.
         unsafe { (self.table.drop)(self.storage.as_mut_ptr().cast()) }
     }
 }

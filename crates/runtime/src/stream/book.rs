@@ -1,5 +1,5 @@
-//! The books of one ring: which task is in which slot, which slots and edge nodes are free, and how a new task is
-//! tied to its predecessors.
+//! The books of one ring: which task is in which slot, which slots and edge nodes are free, and how
+//! a new task is tied to its predecessors.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,8 @@ use super::prefetch::{prefetch, prefetch_all};
 use super::slot::Slot;
 use super::sync::Mutex;
 
-/// The slots of a ring, and the nodes of their fan-out lists: what finishers may touch without a lock.
+/// The slots of a ring, and the nodes of their fan-out lists: what finishers may touch without a
+/// lock.
 pub(crate) struct Ring {
     pub(crate) slots: Box<[Slot]>,
     pub(crate) nodes: EdgeNodes,
@@ -20,7 +21,8 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// One task's fan-in is at most all other tasks of the ring, so that this many nodes beyond the pool are enough.
+    /// One task's fan-in is at most all other tasks of the ring, so that this many nodes beyond the
+    /// pool are enough.
     pub(crate) fn new(tasks: usize, edge_pool: usize) -> Self {
         Self {
             slots: (0..tasks).map(|_| Slot::new()).collect(),
@@ -36,7 +38,8 @@ pub(crate) struct Book {
     pub(crate) submitter: Submitter,
     /// Predecessors of the task being submitted, each once.
     pub(crate) preds: Vec<TaskId>,
-    /// Scratch: the slots of those on whose lists it was put, and how it is known whether that was in time.
+    /// Scratch: the slots of those on whose lists it was put, and how it is known whether that was
+    /// in time.
     tied: Vec<(u32, Tie)>,
     entries: Box<[Entry]>,
     /// By slot, the buffers of tasks that have many.
@@ -70,8 +73,8 @@ impl Level {
 #[repr(align(64))]
 struct Entry {
     id: Option<TaskId>,
-    /// Nodes of this task's fan-out list, plus one: the latest, from which the others follow, and the first; zero where
-    /// all successors are in place.
+    /// Nodes of this task's fan-out list, plus one: the latest, from which the others follow, and
+    /// the first; zero where all successors are in place.
     latest_node: u32,
     first_node: u32,
     /// Successors in its fan-out list.
@@ -82,7 +85,8 @@ struct Entry {
     buffer_count: u32,
 }
 
-/// Views that discovery remembers although no unfinished task uses them, in a large ring: some ten megabytes.
+/// Views that discovery remembers although no unfinished task uses them, in a large ring: some ten
+/// megabytes.
 const VIEWS_KEPT: usize = 1 << 14;
 
 /// Submissions between fetching a free slot and using it.
@@ -126,8 +130,9 @@ impl Book {
         self.edges
     }
 
-    /// Arguments of those tasks: what dependency discovery has to remember. (It also keeps some of tasks that have
-    /// ended, until it sweeps them out; those are bounded by the ones counted here.)
+    /// Arguments of those tasks: what dependency discovery has to remember. (It also keeps some of
+    /// tasks that have ended, until it sweeps them out; those are bounded by the ones counted
+    /// here.)
     pub(crate) fn accesses(&self) -> Level {
         self.accesses
     }
@@ -160,11 +165,11 @@ impl Book {
         tasks.filter_map(|(slot, entry)| Some((entry.id?, slot as u32)))
     }
 
-    /// Enters `task` into [`Book::next_slot`], whose work has been written, behind [`Book::preds`]. Whether it is
-    /// ready.
+    /// Enters `task` into [`Book::next_slot`], whose work has been written, behind [`Book::preds`].
+    /// Whether it is ready.
     ///
-    /// `buffers` are those that it holds until it is taken back, `accesses` its arguments. `origin_of` says which
-    /// failure those inherit who depend on a task that has finished.
+    /// `buffers` are those that it holds until it is taken back, `accesses` its arguments.
+    /// `origin_of` says which failure those inherit who depend on a task that has finished.
     #[inline]
     pub(crate) fn enter(
         &mut self,
@@ -195,7 +200,8 @@ impl Book {
         self.tie_all(ring, number, origin_of)
     }
 
-    /// Puts the task in slot `number` on the lists of its predecessors; whether none is left to wait for.
+    /// Puts the task in slot `number` on the lists of its predecessors; whether none is left to
+    /// wait for.
     #[inline]
     fn tie_all(
         &mut self,
@@ -226,11 +232,13 @@ impl Book {
         let settled = 1 + preds.len() - tied.len();
         let ready = slot.count_down_and_fence(settled as u32);
         let in_time = |&(pred, tie): &(u32, Tie)| slots[pred as usize].fanout.confirm(tie);
-        // Those that were late have not been counted, so that nobody else can have found the task ready.
+        // Those that were late have not been counted, so that nobody else can have found the task
+        // ready.
         ready || (!tied.iter().all(in_time) && self.untie_late(ring, number, origin_of))
     }
 
-    /// Takes the task in slot `number` off the lists where it came too late; whether none is left to wait for.
+    /// Takes the task in slot `number` off the lists where it came too late; whether none is left
+    /// to wait for.
     #[cold]
     fn untie_late(
         &mut self,
@@ -251,7 +259,8 @@ impl Book {
         slot.count_down(late)
     }
 
-    /// Fetches a slot that is used a few submissions later: in a large ring it has gone from this processor's caches.
+    /// Fetches a slot that is used a few submissions later: in a large ring it has gone from this
+    /// processor's caches.
     #[inline]
     fn prefetch_free(&self, ring: &Ring) {
         if let Some(at) = self.free.len().checked_sub(FETCH_AHEAD) {
@@ -261,7 +270,8 @@ impl Book {
         }
     }
 
-    /// Takes the latest successor of the task in slot `pred`, which came too late, off the books; which task that is.
+    /// Takes the latest successor of the task in slot `pred`, which came too late, off the books;
+    /// which task that is.
     #[cold]
     fn untie(&mut self, ring: &Ring, pred: u32) -> TaskId {
         let entry = &mut self.entries[pred as usize];
@@ -279,8 +289,8 @@ impl Book {
         entry.id.expect("it has not been taken back")
     }
 
-    /// Takes back the slot of a task that has finished. `forget` unless its failure is still to be inherited;
-    /// `let_go` is called for each of its buffers.
+    /// Takes back the slot of a task that has finished. `forget` unless its failure is still to be
+    /// inherited; `let_go` is called for each of its buffers.
     #[inline]
     pub(crate) fn take_back(
         &mut self,
@@ -317,8 +327,8 @@ impl Book {
 }
 
 impl Entry {
-    /// Puts the task in slot `successor` on this task's list, unless it has finished; in the first free node where there
-    /// is no place nearer.
+    /// Puts the task in slot `successor` on this task's list, unless it has finished; in the first
+    /// free node where there is no place nearer.
     #[inline]
     fn tie(
         &mut self,
@@ -328,7 +338,8 @@ impl Entry {
         successor: u32,
     ) -> Option<Tie> {
         let node = *free_node - 1;
-        // The list of free nodes is looked at only where a node is taken: its lines are the finishers' to read.
+        // The list of free nodes is looked at only where a node is taken: its lines are the
+        // finishers' to read.
         let next = if self.edges < NEAR as u32 { 0 } else { nodes.next(node) };
         let tie = match list.push(nodes, node, successor) {
             Pushed::TooLate => return None,
@@ -358,8 +369,8 @@ fn inherit(slot: &Slot, origin: Option<TaskId>) {
 
 /// From a task's sequence number to its slot.
 ///
-/// Sequence numbers of live tasks are mostly near each other, so that their low bits are a perfect hash; a task that
-/// lives much longer than the others moves aside.
+/// Sequence numbers of live tasks are mostly near each other, so that their low bits are a perfect
+/// hash; a task that lives much longer than the others moves aside.
 #[derive(Debug)]
 struct Index {
     slots: Box<[u32]>,
@@ -431,7 +442,8 @@ mod tests {
             assert_eq!(book.find(old), Some(old_slot));
             assert_eq!(book.take_back(&ring, slot, true, |_| ()), task);
             assert_eq!(book.find(task), None);
-            // The list of `old` still names the slot, so take its nodes back too before they run out.
+            // The list of `old` still names the slot, so take its nodes back too before they run
+            // out.
             if book.edges().now == 8 {
                 break;
             }

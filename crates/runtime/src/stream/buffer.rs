@@ -1,7 +1,7 @@
 //! Buffers as the caller sees them, and the host's own access to their bytes.
 //!
-//! The host's access is a task like any other: it waits for what comes before it, and what comes after waits until the
-//! guard is dropped. So safe code never races with tasks.
+//! The host's access is a task like any other: it waits for what comes before it, and what comes
+//! after waits until the guard is dropped. So safe code never races with tasks.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -119,7 +119,8 @@ impl Shared {
         self.open(buffer, Access::InOut, "host write", deadline).map(HostWrite)
     }
 
-    /// Ends what stands for guards that were forgotten: when a stream is dropped, none that could be used is left.
+    /// Ends what stands for guards that were forgotten: when a stream is dropped, none that could
+    /// be used is left.
     pub(crate) fn end_forgotten_guards(&self) {
         let mut state = self.lock();
         for guard in std::mem::take(&mut state.guards) {
@@ -192,8 +193,9 @@ impl Shared {
 
 impl HostAccess<'_> {
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the task in `slot` has been granted and not ended: discovery orders every task that writes these bytes
-        // before or after it. The buffer lives: `buffer` holds it. Its memory was initialised when it was allocated.
+        // SAFETY: the task in `slot` has been granted and not ended: discovery orders every task
+        // that writes these bytes before or after it. The buffer lives: `buffer` holds it. Its
+        // memory was initialised when it was allocated.
         unsafe { std::slice::from_raw_parts(self.base, self.buffer.bytes() as usize) }
     }
 
@@ -227,7 +229,8 @@ impl HostRead<'_> {
     /// Where they are no whole number of elements.
     pub fn as_slice<T: Element>(&self) -> Result<&[T], StreamError> {
         let count = self.0.typed::<T>()?;
-        // SAFETY: as in `bytes`; size and alignment were checked, and every bit pattern is an element.
+        // SAFETY: as in `bytes`; size and alignment were checked, and every bit pattern is an
+        // element.
         Ok(unsafe { std::slice::from_raw_parts(self.0.base.cast(), count) })
     }
 }
@@ -239,7 +242,8 @@ impl HostWrite<'_> {
     /// Where they are no whole number of elements.
     pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T], StreamError> {
         let count = self.0.typed::<T>()?;
-        // SAFETY: as in `DerefMut`; size and alignment were checked, and every bit pattern is an element.
+        // SAFETY: as in `DerefMut`; size and alignment were checked, and every bit pattern is an
+        // element.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.0.base.cast(), count) })
     }
 }
@@ -262,8 +266,8 @@ impl Deref for HostWrite<'_> {
 
 impl DerefMut for HostWrite<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `bytes`; and the task writes, so that every other task that touches these bytes is ordered
-        // before or after it, and this borrow of the only guard is exclusive.
+        // SAFETY: as in `bytes`; and the task writes, so that every other task that touches these
+        // bytes is ordered before or after it, and this borrow of the only guard is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.0.base, self.0.buffer.bytes() as usize) }
     }
 }

@@ -1,7 +1,8 @@
-//! Capture: what is submitted while it is on goes to a file, from which the complete graph can be had later.
+//! Capture: what is submitted while it is on goes to a file, from which the complete graph can be
+//! had later.
 //!
-//! Records are encoded under the submit lock, into memory. They are written when that lock has been given back, by
-//! the thread that encoded the last of them: see [`Outlet`]. A writer is user code.
+//! Records are encoded under the submit lock, into memory. They are written when that lock has been
+//! given back, by the thread that encoded the last of them: see [`Outlet`]. A writer is user code.
 //!
 //! Tasks inside tasks are part of their parent and are not written on their own.
 
@@ -22,7 +23,8 @@ use super::task::TaskSpec;
 
 /// Encoded bytes that wait for a writer, at most; beyond, submissions wait for it.
 const PENDING_MAX: usize = 4 << 20;
-/// How long they wait for a writer that does not return. The capture ends then, and the stream goes on.
+/// How long they wait for a writer that does not return. The capture ends then, and the stream goes
+/// on.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A capture that is on.
@@ -70,7 +72,8 @@ impl Capture {
         });
     }
 
-    /// Returns the outlet if it has bytes to write, for the caller to write them without the submit lock.
+    /// Returns the outlet if it has bytes to write, for the caller to write them without the submit
+    /// lock.
     #[cold]
     pub(crate) fn due(&self) -> Option<Arc<Outlet>> {
         self.outlet.due.load(Ordering::Relaxed).then(|| self.outlet.clone())
@@ -88,8 +91,8 @@ impl Capture {
 
 /// Encoded bytes on their way to the user's writer.
 ///
-/// The writer belongs to one thread at a time, which calls it under no lock: other threads leave their bytes behind, in
-/// order, and so does the writer itself if it calls back into the stream.
+/// The writer belongs to one thread at a time, which calls it under no lock: other threads leave
+/// their bytes behind, in order, and so does the writer itself if it calls back into the stream.
 pub(crate) struct Outlet {
     state: Mutex<OutletState>,
     /// A write has ended.
@@ -132,7 +135,8 @@ impl Outlet {
         })
     }
 
-    /// Writes what is pending, unless another thread does. Returns without an error: a failure is kept.
+    /// Writes what is pending, unless another thread does. Returns without an error: a failure is
+    /// kept.
     pub(crate) fn drain(&self) {
         let mut state = lock(&self.state);
         while state.pending.len() > PENDING_MAX && state.writer.is_some() {

@@ -1,11 +1,13 @@
 //! Waits that cannot end: for what the calling thread holds itself, or in a circle of threads.
 //!
-//! A task is *behind* another one if it waits for it, directly or by way of others: along edges, or by excluding it. A
-//! task that a thread runs, or that stands for a guard of it, cannot end before the thread goes on; so nothing behind it
-//! can, and the lists of successors there stand still under the submit lock.
+//! A task is *behind* another one if it waits for it, directly or by way of others: along edges, or
+//! by excluding it. A task that a thread runs, or that stands for a guard of it, cannot end before
+//! the thread goes on; so nothing behind it can, and the lists of successors there stand still
+//! under the submit lock.
 //!
-//! A thread that holds something runs only tasks that it waits for while it waits. What it runs on top of a task is then
-//! really awaited by that task, and whether a wait is refused does not depend on which thread meets it.
+//! A thread that holds something runs only tasks that it waits for while it waits. What it runs on
+//! top of a task is then really awaited by that task, and whether a wait is refused does not depend
+//! on which thread meets it.
 
 use std::sync::Arc;
 
@@ -68,8 +70,8 @@ impl RootState {
             && self.scopes[slot as usize] == Arc::as_ptr(scope).addr()
     }
 
-    /// By slot, what cannot end before those threads go on that `stops` says, or before `tasks` have ended: they
-    /// themselves, and all that is behind them.
+    /// By slot, what cannot end before those threads go on that `stops` says, or before `tasks`
+    /// have ended: they themselves, and all that is behind them.
     fn behind(
         &self,
         ring: &Ring,
@@ -94,7 +96,8 @@ impl RootState {
         }
     }
 
-    /// By slot, what has to end before `goal` is reached: the goal itself, and all that it is behind.
+    /// By slot, what has to end before `goal` is reached: the goal itself, and all that it is
+    /// behind.
     fn needed(&self, ring: &Ring, exclusion: &Mutex<Exclusion>, goal: &Goal) -> Vec<bool> {
         let mut edges: Vec<(u32, u32)> = Vec::new();
         let mut left: Vec<u32> = Vec::new();
@@ -159,8 +162,9 @@ impl Shared {
         Ok(())
     }
 
-    /// Enters the calling thread, which is about to sleep, among the blocked ones, where others may wait for it or it
-    /// may wait for others that hold something. With a deadline it wakes up by itself.
+    /// Enters the calling thread, which is about to sleep, among the blocked ones, where others may
+    /// wait for it or it may wait for others that hold something. With a deadline it wakes up by
+    /// itself.
     pub(crate) fn block(
         self: &Arc<Self>,
         wait: &Wait<'_>,
@@ -193,7 +197,8 @@ impl Shared {
                 match is_needed(slot) {
                     true => found = Some(Pick { slot, block: 0 }),
                     false => {
-                        // For others: this thread holds the submit lock, and so produces for the inbox.
+                        // For others: this thread holds the submit lock, and so produces for the
+                        // inbox.
                         self.inbox.push_guarded(slot);
                         moved = true;
                     }

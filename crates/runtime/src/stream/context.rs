@@ -16,9 +16,9 @@ use super::{StreamBuffer, StreamError, Task, TaskHandle};
 
 /// A running task's arguments, and its right to submit tasks of its own.
 ///
-/// Children may touch what is an argument of their parent, in the same way or a weaker one, and what siblings have
-/// made. They are ordered among themselves like any tasks, and what waits for the parent waits for them too. A child
-/// that fails, fails its parent.
+/// Children may touch what is an argument of their parent, in the same way or a weaker one, and
+/// what siblings have made. They are ordered among themselves like any tasks, and what waits for
+/// the parent waits for them too. A child that fails, fails its parent.
 ///
 /// ```
 /// use syncline_deps::{Dtype, View};
@@ -71,11 +71,12 @@ impl<'a> TaskContext<'a> {
         self.work.id
     }
 
-    /// The task's arguments, when all children submitted so far have ended: nobody else touches them then.
+    /// The task's arguments, when all children submitted so far have ended: nobody else touches
+    /// them then.
     pub fn args(&mut self) -> KernelArgs<'_> {
         self.wait_for_children();
-        // SAFETY: the task is ordered against all others that touch these bytes; its own children have ended, and
-        // none can be submitted while the arguments are borrowed.
+        // SAFETY: the task is ordered against all others that touch these bytes; its own children
+        // have ended, and none can be submitted while the arguments are borrowed.
         unsafe { KernelArgs::from_raw(self.raw, &[]) }
     }
 
@@ -98,9 +99,9 @@ impl<'a> TaskContext<'a> {
     /// Where there are many unfinished ones, runs them first.
     ///
     /// # Errors
-    /// As [`Stream::submit`](super::Stream::submit); where the child touches what is not its parent's; and where the
-    /// scope of the outermost task has been cancelled or its deadline has passed. A parent that returns that
-    /// error counts as cancelled.
+    /// As [`Stream::submit`](super::Stream::submit); where the child touches what is not its
+    /// parent's; and where the scope of the outermost task has been cancelled or its deadline has
+    /// passed. A parent that returns that error counts as cancelled.
     pub fn submit(&mut self, task: Task) -> Result<TaskHandle, StreamError> {
         let mut spec = task.spec;
         if let Some(scope) = &self.scope
@@ -154,7 +155,8 @@ impl<'a> TaskContext<'a> {
     fn wait_for_children(&mut self) {
         let Some(nested) = &self.nested else { return };
         self.shared.wait_children(self.lane, nested);
-        // The books know of failed children until they are asked, so that siblings inherit; here all have ended.
+        // The books know of failed children until they are asked, so that siblings inherit; here
+        // all have ended.
         let mut book = lock(&nested.book);
         nested.take_back(&mut book);
         drop(book);
@@ -248,8 +250,8 @@ impl<'a> TaskContext<'a> {
         Ok(outputs)
     }
 
-    /// Waits for all children and takes their ring apart. Returns the failure of one of them, and why one was refused
-    /// because the scope was cancelled.
+    /// Waits for all children and takes their ring apart. Returns the failure of one of them, and
+    /// why one was refused because the scope was cancelled.
     pub(crate) fn close(mut self) -> (Option<Arc<Failure>>, Option<Cause>) {
         self.wait_for_children();
         let Some(nested) = self.nested.take() else { return (None, self.cancelled) };

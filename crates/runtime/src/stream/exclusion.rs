@@ -1,8 +1,8 @@
 //! Mutual exclusion of commutative accesses: in any order, but never at the same time.
 //!
-//! Discovery leaves the members of a commutative group unordered. A member that is otherwise ready takes all the byte
-//! ranges it needs in one step before it is queued, or is put aside until some are given back; nobody ever holds some
-//! and waits for others, so that there is no deadlock.
+//! Discovery leaves the members of a commutative group unordered. A member that is otherwise ready
+//! takes all the byte ranges it needs in one step before it is queued, or is put aside until some
+//! are given back; nobody ever holds some and waits for others, so that there is no deadlock.
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,8 @@
 //! The failures that a stream remembers.
 //!
-//! A task that failed is not retired from dependency discovery: whatever is submitted later and depends on it finds
-//! it there and fails too, no matter how late it comes. That ends when `wait_all` has reported the failure.
+//! A task that failed is not retired from dependency discovery: whatever is submitted later and
+//! depends on it finds it there and fails too, no matter how late it comes. That ends when
+//! `wait_all` has reported the failure.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,7 +17,8 @@ pub(crate) const FAILURES_KEPT: usize = 1 << 16;
 /// One task's failure.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
-    /// The task of this ring whose record the failure goes back to: the one that dependants inherit from.
+    /// The task of this ring whose record the failure goes back to: the one that dependants inherit
+    /// from.
     pub(crate) origin: TaskId,
     pub(crate) failure: Arc<Failure>,
 }
@@ -63,7 +65,8 @@ impl Failures {
     pub(crate) fn of_origin(&self, origin: TaskId) -> Arc<Failure> {
         match self.live.get(&origin).or_else(|| self.reported.get(&origin)) {
             Some(record) => record.failure.clone(),
-            // Reported so long ago that it was forgotten, while a dependant was still waiting for its turn.
+            // Reported so long ago that it was forgotten, while a dependant was still waiting for
+            // its turn.
             None => Arc::new(Failure {
                 task: origin,
                 name: "?".into(),
@@ -97,7 +100,8 @@ impl Failures {
         }
     }
 
-    /// Moves all failures to the reported ones. `each` is called for every one; the first is returned.
+    /// Moves all failures to the reported ones. `each` is called for every one; the first is
+    /// returned.
     pub(crate) fn report(
         &mut self,
         mut each: impl FnMut(TaskId),

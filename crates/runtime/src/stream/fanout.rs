@@ -1,7 +1,7 @@
 //! Fan-out: who is told when a task has finished.
 //!
-//! A list that the holder of the submit lock pushes to and that the finisher closes, once. `README.md` beside this
-//! file walks through the protocol; `model.rs` explores it.
+//! A list that the holder of the submit lock pushes to and that the finisher closes, once.
+//! `README.md` beside this file walks through the protocol; `model.rs` explores it.
 
 use super::prefetch::prefetch_all;
 use super::sync::{AtomicU32, AtomicU64, Ordering, fence_after_exchange};
@@ -28,7 +28,8 @@ pub(crate) const NEAR: usize = 4;
 pub(crate) struct Fanout {
     /// Written by the finisher, and by the holder of the submit lock where both meet.
     state: AtomicU32,
-    /// What the list is made of: how many are in place, and the latest node. Written by the holder of the submit lock.
+    /// What the list is made of: how many are in place, and the latest node. Written by the holder
+    /// of the submit lock.
     pushed: AtomicU32,
     near: [AtomicU32; NEAR],
 }
@@ -68,19 +69,21 @@ impl Fanout {
         }
     }
 
-    /// Empties and opens the list. Only the holder of the submit lock, for a slot that it has just taken.
+    /// Empties and opens the list. Only the holder of the submit lock, for a slot that it has just
+    /// taken.
     #[inline]
     pub(crate) fn open(&self) {
-        // Relaxed: the slot's number reaches other threads through a push or a ready queue, both of which release.
+        // Relaxed: the slot's number reaches other threads through a push or a ready queue, both of
+        // which release.
         self.pushed.store(0, Ordering::Relaxed);
         self.state.store(OPEN, Ordering::Relaxed);
     }
 
-    /// Adds `successor`, under `node` where there is no place nearer, unless the task has finished. Only the holder of
-    /// the submit lock, for a task that is not in the list.
+    /// Adds `successor`, under `node` where there is no place nearer, unless the task has finished.
+    /// Only the holder of the submit lock, for a task that is not in the list.
     ///
-    /// A push is two plain stores. Whether they came in time is told by [`Fanout::confirm`], behind a fence that all
-    /// pushes of one successor share.
+    /// A push is two plain stores. Whether they came in time is told by [`Fanout::confirm`], behind
+    /// a fence that all pushes of one successor share.
     #[inline]
     pub(crate) fn push(&self, nodes: &EdgeNodes, node: u32, successor: u32) -> Pushed {
         // Acquire: where the task has finished, what it wrote is visible to the successor.
@@ -104,10 +107,12 @@ impl Fanout {
         if in_place { Pushed::InPlace(Tie(after)) } else { Pushed::InNode(Tie(after)) }
     }
 
-    /// Whether the finisher tells the successor that was pushed last. To be asked behind a full fence, once.
+    /// Whether the finisher tells the successor that was pushed last. To be asked behind a full
+    /// fence, once.
     ///
-    /// Of the push before the fence and the finisher's `CLOSING` before its own, one is seen by the other side: an open
-    /// list will be found with the push in it. Where both saw each other, whoever is first to say so decides.
+    /// Of the push before the fence and the finisher's `CLOSING` before its own, one is seen by the
+    /// other side: an open list will be found with the push in it. Where both saw each other,
+    /// whoever is first to say so decides.
     #[inline]
     pub(crate) fn confirm(&self, tie: Tie) -> bool {
         // Acquire: as in `push`.
@@ -132,7 +137,8 @@ impl Fanout {
         decided.map_or_else(|theirs| theirs == CLOSED | pushed, |_| true)
     }
 
-    /// Asks for a wake-up when the task finishes; `false` where it has. Only the holder of the submit lock.
+    /// Asks for a wake-up when the task finishes; `false` where it has. Only the holder of the
+    /// submit lock.
     pub(crate) fn ask(&self) -> bool {
         match self.state.compare_exchange(OPEN, WAITED, Ordering::Relaxed, Ordering::Acquire) {
             Ok(_) => true,
@@ -140,8 +146,8 @@ impl Fanout {
         }
     }
 
-    /// Takes the list and refuses what comes later. The finisher only, once, and what it gets is to be read before the
-    /// slot is given back.
+    /// Takes the list and refuses what comes later. The finisher only, once, and what it gets is to
+    /// be read before the slot is given back.
     #[inline]
     pub(crate) fn close(&self) -> Closed<'_> {
         // Release shows the task's results to whoever finds it finished.
@@ -162,7 +168,8 @@ impl Fanout {
         self.found(decided, before == WAITED)
     }
 
-    /// The list as it stands. Only the holder of the submit lock, for a task that cannot finish meanwhile.
+    /// The list as it stands. Only the holder of the submit lock, for a task that cannot finish
+    /// meanwhile.
     pub(crate) fn peek(&self) -> Closed<'_> {
         match self.state.load(Ordering::Acquire) {
             OPEN | WAITED => self.found(self.pushed.load(Ordering::Relaxed), false),
@@ -183,7 +190,8 @@ fn near_count(pushed: u32) -> usize {
 }
 
 impl<'a> Closed<'a> {
-    /// The successors: those in place in the order in which they came, then the others, the latest first.
+    /// The successors: those in place in the order in which they came, then the others, the latest
+    /// first.
     #[inline]
     pub(crate) fn successors(self, nodes: &'a EdgeNodes) -> impl Iterator<Item = u32> + 'a {
         let mut next = self.node;
@@ -228,7 +236,8 @@ impl EdgeNodes {
         self.set(node, 0, next);
     }
 
-    /// Fetches the node whose number plus one is `next`: a finisher has read its line, and it is written soon.
+    /// Fetches the node whose number plus one is `next`: a finisher has read its line, and it is
+    /// written soon.
     #[inline]
     pub(crate) fn prefetch(&self, next: u32) {
         if let Some(node) = next.checked_sub(1).and_then(|node| self.0.get(node as usize)) {

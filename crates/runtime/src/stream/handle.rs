@@ -18,9 +18,9 @@ use super::{
 ///
 /// Several threads may submit; what they submit is ordered as it comes.
 ///
-/// Dropping a stream keeps what has not begun from running, waits for what is running, and leaves no thread behind;
-/// [`Stream::wait_all`] first, to have everything done. (Dropped by one of its own tasks, it does not wait: the threads
-/// end by themselves.)
+/// Dropping a stream keeps what has not begun from running, waits for what is running, and leaves
+/// no thread behind; [`Stream::wait_all`] first, to have everything done. (Dropped by one of its
+/// own tasks, it does not wait: the threads end by themselves.)
 #[derive(Debug)]
 pub struct Stream {
     shared: Arc<Shared>,
@@ -119,7 +119,8 @@ impl Stream {
     /// Where the system has no memory.
     pub fn buffer_of<T: Element>(&self, elements: &[T]) -> Result<StreamBuffer, StreamError> {
         self.add_buffer(size_of_val(elements) as u64, |base| {
-            // SAFETY: the memory is new and nobody else knows it; it is as large as `elements` and aligned for them.
+            // SAFETY: the memory is new and nobody else knows it; it is as large as `elements` and
+            // aligned for them.
             unsafe { base.cast::<T>().copy_from_nonoverlapping(elements.as_ptr(), elements.len()) }
         })
     }
@@ -143,11 +144,12 @@ impl Stream {
 
     /// Submits a task: it runs as soon as everything that it depends on has ended.
     ///
-    /// Where the ring, the heap, the edge pool or the tensor map is full, the calling thread runs ready tasks, then
-    /// sleeps, until there is room.
+    /// Where the ring, the heap, the edge pool or the tensor map is full, the calling thread runs
+    /// ready tasks, then sleeps, until there is room.
     ///
     /// # Errors
-    /// Where something is wrong with the task, and where it could never run; nothing is left behind then.
+    /// Where something is wrong with the task, and where it could never run; nothing is left behind
+    /// then.
     #[inline]
     pub fn submit(&self, task: Task) -> Result<TaskHandle, StreamError> {
         self.shared.submit(task.spec, None)
@@ -163,13 +165,13 @@ impl Stream {
         Scope::new(self, name, ScopeKind::Auto, options)
     }
 
-    /// A scope in which nothing is looked up: its tasks wait for their explicit dependencies only. Tasks outside it
-    /// that come later wait for those of its tasks that they conflict with.
+    /// A scope in which nothing is looked up: its tasks wait for their explicit dependencies only.
+    /// Tasks outside it that come later wait for those of its tasks that they conflict with.
     ///
     /// # Safety
-    /// The explicit dependencies of the tasks submitted to this scope must order each of them after every earlier
-    /// task or host access, inside or outside the scope, that writes bytes which it touches, or touches bytes which it
-    /// writes.
+    /// The explicit dependencies of the tasks submitted to this scope must order each of them after
+    /// every earlier task or host access, inside or outside the scope, that writes bytes which it
+    /// touches, or touches bytes which it writes.
     pub unsafe fn manual_scope(&self, name: &str) -> Scope<'_> {
         Scope::new(self, name, ScopeKind::Manual, ScopeOptions::default())
     }
@@ -184,8 +186,8 @@ impl Stream {
 
     /// As [`Stream::wait`], but gives up at a deadline, or after a `Duration`; the task goes on.
     ///
-    /// The calling thread may run ready tasks meanwhile. It begins none after the deadline, so that it is
-    /// late by the end of one body at most.
+    /// The calling thread may run ready tasks meanwhile. It begins none after the deadline, so that
+    /// it is late by the end of one body at most.
     ///
     /// # Errors
     /// Also where the time is up.
@@ -207,8 +209,8 @@ impl Stream {
     /// Waits until everything submitted before has ended.
     ///
     /// # Errors
-    /// The oldest failure since the last call, where there is one. It is forgotten then: what is submitted later no
-    /// longer inherits it.
+    /// The oldest failure since the last call, where there is one. It is forgotten then: what is
+    /// submitted later no longer inherits it.
     pub fn wait_all(&self) -> Result<(), StreamError> {
         self.shared.wait_all(Deadline::NEVER)
     }
@@ -241,7 +243,8 @@ impl Stream {
         self.shared.read(buffer, deadline.into())
     }
 
-    /// Opens a buffer for writing, as soon as everything submitted before that touches it has ended.
+    /// Opens a buffer for writing, as soon as everything submitted before that touches it has
+    /// ended.
     ///
     /// # Errors
     /// Where one of the tasks that touched it failed.
@@ -277,15 +280,17 @@ impl Stream {
         self.write(buffer).map(drop)
     }
 
-    /// Writes everything submitted from now on to `out`, as a capture that `syncline_deps::replay` and the tools
-    /// read. A capture that was on ends as if the process had been killed.
+    /// Writes everything submitted from now on to `out`, as a capture that `syncline_deps::replay`
+    /// and the tools read. A capture that was on ends as if the process had been killed.
     ///
-    /// Submitting threads call the writer, one at a time and under no lock. Submissions wait for a writer that is 4 MiB
-    /// behind. If it does not return for 10 seconds, the capture fails and the stream goes on.
+    /// Submitting threads call the writer, one at a time and under no lock. Submissions wait for a
+    /// writer that is 4 MiB behind. If it does not return for 10 seconds, the capture fails and the
+    /// stream goes on.
     ///
     /// # Errors
-    /// Where the first bytes cannot be written. Later errors are returned by [`Stream::stop_capture`]; the stream goes
-    /// on meanwhile. A writer that panics is such an error.
+    /// Where the first bytes cannot be written. Later errors are returned by
+    /// [`Stream::stop_capture`]; the stream goes on meanwhile. A writer that panics is such an
+    /// error.
     pub fn start_capture(&self, out: impl Write + Send + 'static) -> Result<(), StreamError> {
         self.shared.start_capture(Box::new(out))
     }
@@ -308,14 +313,15 @@ impl Drop for Stream {
     fn drop(&mut self) {
         self.shared.cancel.cancel();
         self.shared.end_forgotten_guards();
-        // Scopes and guards borrow the stream, so none is left. The wait is refused where a task waits for
-        // something else that this thread holds: that ends by itself, later.
+        // Scopes and guards borrow the stream, so none is left. The wait is refused where a task
+        // waits for something else that this thread holds: that ends by itself, later.
         let inside = super::holds::is_inside(self.shared.stream_id)
             || self.shared.wait_quiet(Deadline::NEVER).is_err();
         self.shared.stop();
         let current = thread::current().id();
         for thread in self.threads.drain(..) {
-            // Workers catch what bodies throw; a panic of one would be a defect that was reported already.
+            // Workers catch what bodies throw; a panic of one would be a defect that was reported
+            // already.
             if !inside && thread.thread().id() != current {
                 let _ = thread.join();
             }

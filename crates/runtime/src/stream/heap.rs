@@ -1,7 +1,7 @@
 //! The buffers of a stream: a table of them, and the memory of outputs within its bound.
 //!
-//! Everything here happens under the submit lock. A buffer goes when its handle has been dropped and no unfinished
-//! task uses it; the count of users is therefore a plain number.
+//! Everything here happens under the submit lock. A buffer goes when its handle has been dropped
+//! and no unfinished task uses it; the count of users is therefore a plain number.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashMap;

@@ -22,7 +22,8 @@ pub(crate) fn tasks_of(stream: u64) -> Vec<TaskId> {
     own.map(|held| TaskId::from_bits(held.1)).collect()
 }
 
-/// Returns `true` if the calling thread belongs to `stream` or runs one of its tasks, be it below others.
+/// Returns `true` if the calling thread belongs to `stream` or runs one of its tasks, be it below
+/// others.
 pub(crate) fn is_inside(stream: u64) -> bool {
     runs(|held| held.0 == stream)
 }
@@ -32,7 +33,8 @@ pub(crate) fn innermost() -> Option<u64> {
     current_task().map(|held| held.0)
 }
 
-/// The same for the threads of a model, which are no threads of the system. Circles are not looked for there.
+/// The same for the threads of a model, which are no threads of the system. Circles are not looked
+/// for there.
 #[cfg(shuttle)]
 mod model {
     use std::cell::{Cell, RefCell};

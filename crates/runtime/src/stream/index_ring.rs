@@ -1,7 +1,7 @@
 //! A bounded queue of slot numbers with one producer and any number of consumers.
 //!
-//! First in, first out; neither side ever waits. There is no check for a full queue: a slot is in at most one queue,
-//! once, so that a queue with room for all slots of the ring cannot overflow.
+//! First in, first out; neither side ever waits. There is no check for a full queue: a slot is in
+//! at most one queue, once, so that a queue with room for all slots of the ring cannot overflow.
 
 use crossbeam_utils::CachePadded;
 
@@ -32,8 +32,8 @@ impl IndexRing {
 
     /// Adds a number. Only one thread at a time.
     ///
-    /// The store of the tail is sequentially consistent: a producer that then finds no sleeper, and a sleeper that
-    /// then finds the queue empty, cannot both happen (`sleep.rs`).
+    /// The store of the tail is sequentially consistent: a producer that then finds no sleeper, and
+    /// a sleeper that then finds the queue empty, cannot both happen (`sleep.rs`).
     #[inline]
     pub(crate) fn push(&self, index: u32) {
         // Relaxed: only this thread writes the tail.
@@ -42,8 +42,9 @@ impl IndexRing {
         self.tail.store(tail + 1, Ordering::SeqCst);
     }
 
-    /// As [`IndexRing::push`], by a producer with a lock that sleepers take before they look for the last time: that
-    /// orders the two, and the processor need not wait until all it has written is seen.
+    /// As [`IndexRing::push`], by a producer with a lock that sleepers take before they look for
+    /// the last time: that orders the two, and the processor need not wait until all it has written
+    /// is seen.
     #[inline]
     pub(crate) fn push_guarded(&self, index: u32) {
         let tail = self.tail.load(Ordering::Relaxed);
@@ -62,20 +63,22 @@ impl IndexRing {
 
     /// Takes at most `most` of the oldest numbers in one step, and says how many.
     ///
-    /// `take` is also called for numbers that another thread then turns out to have taken; as many of the last calls
-    /// count as are returned, which may be none.
+    /// `take` is also called for numbers that another thread then turns out to have taken; as many
+    /// of the last calls count as are returned, which may be none.
     #[inline]
     fn pop_batch(&self, most: usize, mut take: impl FnMut(u32)) -> usize {
         let mut head = self.head.load(Ordering::Acquire);
         loop {
-            // The entries before this tail, and the slots that they name, are visible. SeqCst: see `push`.
+            // The entries before this tail, and the slots that they name, are visible. SeqCst: see
+            // `push`.
             let tail = self.tail.load(Ordering::SeqCst);
             let count = tail.saturating_sub(head).min(most as u64);
             if count == 0 {
                 return 0;
             }
             for at in head..head + count {
-                // An entry is overwritten only after the head has passed it, and then the exchange below fails.
+                // An entry is overwritten only after the head has passed it, and then the exchange
+                // below fails.
                 take(self.entry(at).load(Ordering::Relaxed));
             }
             match self.head.compare_exchange_weak(

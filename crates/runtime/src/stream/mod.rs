@@ -1,12 +1,13 @@
 //! The stream runtime: tasks run while others are still being submitted, in bounded memory.
 //!
-//! Some programs cannot record first: shapes depend on data, or the graph never ends. A [`Stream`] finds what each
-//! [`Task`] must wait for as it is submitted, runs it as soon as that has ended, and takes its slot, its edges and its
-//! memory back at once, in whatever order tasks end. Where one of them is used up, the submitting thread helps to run
-//! tasks until there is room.
+//! Some programs cannot record first: shapes depend on data, or the graph never ends. A [`Stream`]
+//! finds what each [`Task`] must wait for as it is submitted, runs it as soon as that has ended,
+//! and takes its slot, its edges and its memory back at once, in whatever order tasks end. Where
+//! one of them is used up, the submitting thread helps to run tasks until there is room.
 //!
-//! What can never go on is refused with an error when it is found, by looking at what waits for what and never at the
-//! clock. A task that fails takes those with it that depend on it, and nothing else.
+//! What can never go on is refused with an error when it is found, by looking at what waits for
+//! what and never at the clock. A task that fails takes those with it that depend on it, and
+//! nothing else.
 //!
 //! `README.md` beside this file has the protocols and the arguments why nothing is lost.
 //!

@@ -29,8 +29,8 @@ fn enter(book: &mut Book, ring: &Ring, preds: &[TaskId]) -> (TaskId, u32, bool) 
 
 #[test]
 fn a_successor_becomes_ready_once_whether_tied_before_or_after_its_predecessors_end() {
-    // Three threads: all interleavings take minutes (they pass). With three preemptions the model still finds a missing
-    // fence and a wrong decision at once.
+    // Three threads: all interleavings take minutes (they pass). With three preemptions the model
+    // still finds a missing fence and a wrong decision at once.
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
@@ -66,7 +66,8 @@ fn a_successor_for_whom_there_is_no_place_near_is_told_once_too() {
         let ring = Arc::new(Ring::new(tasks, 1));
         let mut book = Book::new(0, tasks, &ring, 1 + tasks);
         let (first, slot, _) = enter(&mut book, &ring, &[]);
-        // All places but one are taken; one successor gets the last, the other a node, if they come in time.
+        // All places but one are taken; one successor gets the last, the other a node, if they come
+        // in time.
         for _ in 1..NEAR {
             enter(&mut book, &ring, &[first]);
         }

@@ -1,10 +1,12 @@
 //! Tasks inside a task: a ring of their own, that lives as long as their parent runs.
 //!
-//! A child may touch only what is an argument of its parent or was made by a sibling. So the parent's place in the
-//! order protects all of them, and only siblings have to be ordered among themselves. The parent ends when they have.
+//! A child may touch only what is an argument of its parent or was made by a sibling. So the
+//! parent's place in the order protects all of them, and only siblings have to be ordered among
+//! themselves. The parent ends when they have.
 //!
-//! A parent that waits runs children of its own and nothing else. Children depend on siblings alone, so there is
-//! always one that can run, or one that runs on another thread; by induction over the depth that ends.
+//! A parent that waits runs children of its own and nothing else. Children depend on siblings
+//! alone, so there is always one that can run, or one that runs on another thread; by induction
+//! over the depth that ends.
 
 use std::sync::Arc;
 
@@ -26,7 +28,8 @@ use super::slot::Slot;
 use super::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering};
 use super::work::{Traits, Work};
 
-/// Children of one task that are unfinished at the same time, at most; with more, the parent runs some first.
+/// Children of one task that are unfinished at the same time, at most; with more, the parent runs
+/// some first.
 const NESTED_TASKS: usize = 256;
 const NESTED_EDGES: usize = 2048;
 
@@ -56,8 +59,8 @@ pub(crate) struct NestedOutput {
     pub(crate) base: *mut u8,
 }
 
-// SAFETY: an address and numbers; the buffer stays until the parent has ended, and who follows the address argues for
-// itself.
+// SAFETY: an address and numbers; the buffer stays until the parent has ended, and who follows the
+// address argues for itself.
 unsafe impl Send for NestedOutput {}
 
 /// All rings of children of a stream: those in use, and spare ones.
@@ -183,7 +186,8 @@ impl Nested {
         self.queue.push(Ready { slot, priority, blocks, gang: false });
     }
 
-    /// Whether one more child fits: one child's own edges may exceed the pool, as for the root's ring.
+    /// Whether one more child fits: one child's own edges may exceed the pool, as for the root's
+    /// ring.
     pub(crate) fn has_room(&self, book: &Book) -> bool {
         book.has_slot() && book.edges().now < NESTED_EDGES
     }
@@ -238,7 +242,8 @@ impl Shared {
     /// A child has ended: tells its siblings, and its parent where that waits.
     pub(crate) fn end_nested(&self, nested: &Arc<Nested>, number: u32, ending: Ending) {
         let slot = &nested.ring.slots[number as usize];
-        // SAFETY: this thread ran the task and owns the slot until it is closed and given back below.
+        // SAFETY: this thread ran the task and owns the slot until it is closed and given back
+        // below.
         let work = unsafe { slot.work() };
         if slot.traits().has(Traits::EXCLUSIVE) {
             for next in lock(&nested.exclusion).release(number) {
@@ -272,10 +277,12 @@ impl Shared {
 
     /// Runs all blocks of a child's gang at the same time, on threads of its own.
     ///
-    /// The workers may all be parents that wait for gangs of their own; with own threads none waits for another.
+    /// The workers may all be parents that wait for gangs of their own; with own threads none waits
+    /// for another.
     pub(crate) fn run_nested_gang(self: &Arc<Self>, nested: &Arc<Nested>, number: u32) {
         let slot = &nested.ring.slots[number as usize];
-        // SAFETY: this thread took the slot from a ready queue; the threads below share it and end before it is closed.
+        // SAFETY: this thread took the slot from a ready queue; the threads below share it and end
+        // before it is closed.
         let work = unsafe { slot.work() };
         let ending = match self.reason_to_skip(Home::Nested(nested), slot, work) {
             Some(record) => Err(record),

@@ -14,24 +14,24 @@ use super::StreamError;
 pub struct StreamOptions {
     /// Tasks that have been submitted and are not finished, at most.
     pub ring_tasks: usize,
-    /// Bytes of outputs that the runtime has allocated and not taken back, at most. Buffers that the caller makes
-    /// ([`Stream::buffer`](super::Stream::buffer)) do not count.
+    /// Bytes of outputs that the runtime has allocated and not taken back, at most. Buffers that
+    /// the caller makes ([`Stream::buffer`](super::Stream::buffer)) do not count.
     pub heap_bytes: u64,
-    /// Edges between unfinished tasks. The next submission waits while there are as many; one task's own edges may
-    /// exceed it, by at most `ring_tasks`.
+    /// Edges between unfinished tasks. The next submission waits while there are as many; one
+    /// task's own edges may exceed it, by at most `ring_tasks`.
     pub edge_pool: usize,
     /// Accesses of unfinished tasks, which dependency discovery has to remember, at most.
     pub map_entries: usize,
     /// Threads that run tasks. A thread that waits for the stream helps them, unless `help` is off.
     pub workers: usize,
-    /// Whether a thread that waits for room or for a result runs ready tasks meanwhile. Switch it off where a task
-    /// waits for something that the submitting thread does later.
+    /// Whether a thread that waits for room or for a result runs ready tasks meanwhile. Switch it
+    /// off where a task waits for something that the submitting thread does later.
     pub help: bool,
 }
 
 impl Default for StreamOptions {
-    /// 4,096 tasks, 256 MiB of outputs, and one worker less than there are processors: the submitting thread is the
-    /// one that is missing.
+    /// 4,096 tasks, 256 MiB of outputs, and one worker less than there are processors: the
+    /// submitting thread is the one that is missing.
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self {

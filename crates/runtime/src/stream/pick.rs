@@ -1,8 +1,8 @@
 //! What a thread runs next.
 //!
-//! By priority, then in the order in which tasks became ready, as far as a thread can see: its own queue, what was
-//! submitted lately, the shared queue, tasks inside tasks, and last the queues of others. Every so often it looks at
-//! the others first, so that nothing starves.
+//! By priority, then in the order in which tasks became ready, as far as a thread can see: its own
+//! queue, what was submitted lately, the shared queue, tasks inside tasks, and last the queues of
+//! others. Every so often it looks at the others first, so that nothing starves.
 
 use std::time::Duration;
 
@@ -16,14 +16,17 @@ use super::worker::{Moment, pause};
 const LOOK_AROUND: u32 = 32;
 /// Tasks that a lane takes from the submitter at once.
 const BATCH: usize = 32;
-/// Fewer submitted tasks than this are not worth the cache lines that come over with them, while there may soon be more.
+/// Fewer submitted tasks than this are not worth the cache lines that come over with them, while
+/// there may soon be more.
 const FEW: usize = 32;
 
-/// How long a thread without work looks whether another comes to its only ready task itself: a few empty tasks.
+/// How long a thread without work looks whether another comes to its only ready task itself: a few
+/// empty tasks.
 const SETTLE: Duration = Duration::from_nanos(100);
 /// A lane is racing that has spent less than this on each of its last tasks.
 const RACING: Duration = Duration::from_nanos(300);
-/// As [`SETTLE`], where the other is racing. The look itself holds it up: the lines of its queue travel to and fro.
+/// As [`SETTLE`], where the other is racing. The look itself holds it up: the lines of its queue
+/// travel to and fro.
 const SETTLE_RACING: Duration = Duration::from_micros(2);
 
 /// What a thread remembers from one pick to the next.
@@ -31,7 +34,8 @@ const SETTLE_RACING: Duration = Duration::from_micros(2);
 pub(crate) struct Picker {
     turn: u32,
     batch: Vec<u32>,
-    /// Leave what was submitted lately alone until it is a few, or a pause has shown that it will not be more.
+    /// Leave what was submitted lately alone until it is a few, or a pause has shown that it will
+    /// not be more.
     pub(crate) patient: bool,
     /// The queue of each lane when one task was last seen in it.
     seen: Vec<Option<Glimpse>>,
@@ -105,7 +109,8 @@ impl Shared {
         Some(Job::Root(Pick { slot, block: 0 }))
     }
 
-    /// The shared queue, the tasks inside tasks, and the queues of other lanes; last, what has a low priority.
+    /// The shared queue, the tasks inside tasks, and the queues of other lanes; last, what has a
+    /// low priority.
     fn pick_rest(&self, lane: usize, picker: &mut Picker, settle: bool) -> Option<Job> {
         if let Some(pick) = self.queue.pop(0) {
             return Some(self.picked(pick));
@@ -121,10 +126,11 @@ impl Shared {
 
     /// A task from another lane's queue.
     ///
-    /// Where it is the only one, its lane runs it next, with everything about it in that processor's cache; a chain of
-    /// tasks would wander to and fro with every link. So it is left alone, until it turns out that the lane is busy
-    /// with another task: nothing has been taken from its queue since the last time it was seen, or, where there is time
-    /// to `settle` that, for a moment.
+    /// Where it is the only one, its lane runs it next, with everything about it in that
+    /// processor's cache; a chain of tasks would wander to and fro with every link. So it is left
+    /// alone, until it turns out that the lane is busy with another task: nothing has been taken
+    /// from its queue since the last time it was seen, or, where there is time to `settle` that,
+    /// for a moment.
     fn steal(&self, lane: usize, picker: &mut Picker, settle: bool) -> Option<u32> {
         picker.seen.resize(self.lanes.len(), None);
         for other in (lane + 1..self.lanes.len()).chain(0..lane) {

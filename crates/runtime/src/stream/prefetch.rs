@@ -18,8 +18,9 @@ fn fetch<T>(place: &T, lines: usize) {
     {
         let first = std::ptr::from_ref(place).cast::<u8>();
         for line in 0..lines {
-            // The hint for reading would leave the line with its other owner, who is then asked a second time.
-            // SAFETY: a hint, which has no effect but on the cache; processors that do not know it do nothing.
+            // The hint for reading would leave the line with its other owner, who is then asked a
+            // second time. SAFETY: a hint, which has no effect but on the cache; processors that do
+            // not know it do nothing.
             unsafe {
                 std::arch::asm!(
                     "prefetchw [{line}]",

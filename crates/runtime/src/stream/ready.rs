@@ -1,12 +1,14 @@
 //! The shared ready queue: priorities, blocks and gangs.
 //!
-//! Ordinary tasks of priority zero go through the lanes' own queues; everything else comes here. Tasks leave by
-//! priority, then in the order in which they became ready; every [`AGING`]th one is the oldest of all, so that nothing
-//! starves. A task with several blocks stays at its place until all of its blocks have been handed out.
+//! Ordinary tasks of priority zero go through the lanes' own queues; everything else comes here.
+//! Tasks leave by priority, then in the order in which they became ready; every [`AGING`]th one is
+//! the oldest of all, so that nothing starves. A task with several blocks stays at its place until
+//! all of its blocks have been handed out.
 //!
-//! Gangs: one at a time *forms*. While it does, every thread that comes for work joins it before anything else. A gang
-//! has no more blocks than there are workers and no other gang takes threads meanwhile, so it is complete as soon as
-//! the tasks that are running have ended: two gangs can never hold half of the threads each.
+//! Gangs: one at a time *forms*. While it does, every thread that comes for work joins it before
+//! anything else. A gang has no more blocks than there are workers and no other gang takes threads
+//! meanwhile, so it is complete as soon as the tasks that are running have ended: two gangs can
+//! never hold half of the threads each.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -20,7 +22,8 @@ pub(crate) const AGING: u64 = 64;
 #[derive(Debug, Default)]
 pub(crate) struct ReadyQueue {
     levels: Mutex<Levels>,
-    /// Entries from which something can be taken; kept beside the lock so that sleepers can look without it.
+    /// Entries from which something can be taken; kept beside the lock so that sleepers can look
+    /// without it.
     len: AtomicUsize,
     /// The priority of what would be taken, `i32::MIN` for nothing, `i32::MAX` while a gang forms.
     top: AtomicI32,
@@ -90,7 +93,8 @@ impl ReadyQueue {
         pick
     }
 
-    /// Takes a block of the first task that is `wanted`. One of a gang is taken only if no other gang forms.
+    /// Takes a block of the first task that is `wanted`. One of a gang is taken only if no other
+    /// gang forms.
     pub(crate) fn pop_where(&self, wanted: impl Fn(u32) -> bool) -> Option<Pick> {
         if self.len.load(Ordering::Acquire) == 0 {
             return None;
@@ -112,7 +116,8 @@ impl ReadyQueue {
         pick
     }
 
-    /// The priority of what would be taken next; `i32::MIN` for nothing, `i32::MAX` while a gang forms.
+    /// The priority of what would be taken next; `i32::MIN` for nothing, `i32::MAX` while a gang
+    /// forms.
     #[inline]
     pub(crate) fn top(&self) -> i32 {
         self.top.load(Ordering::Acquire)

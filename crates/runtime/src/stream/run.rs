@@ -36,7 +36,8 @@ impl Shared {
         }
     }
 
-    /// Runs a task on the thread of `lane`, or on one that has none and gives the slot back under the submit lock.
+    /// Runs a task on the thread of `lane`, or on one that has none and gives the slot back under
+    /// the submit lock.
     #[inline]
     pub(crate) fn run_in(self: &Arc<Self>, lane: Option<usize>, home: Home<'_>, pick: Pick) {
         let root = match home {
@@ -61,7 +62,8 @@ impl Shared {
                 _ => self.run_block(lane, home, pick),
             };
         }
-        // SAFETY: this thread took the slot from a ready queue, and there is one block only: it is the owner.
+        // SAFETY: this thread took the slot from a ready queue, and there is one block only: it is
+        // the owner.
         let work = unsafe { slot.work_mut() };
         let body = std::mem::replace(&mut work.body, Body::Empty);
         let ending = match self.reason_to_skip(home, slot, work) {
@@ -130,7 +132,8 @@ impl Shared {
 
     fn run_block(self: &Arc<Self>, lane: Option<usize>, home: Home<'_>, pick: Pick) {
         let slot = self.slot(home, pick.slot);
-        // SAFETY: this thread runs one of the blocks, and nobody changes the work before all have ended.
+        // SAFETY: this thread runs one of the blocks, and nobody changes the work before all have
+        // ended.
         let work = unsafe { slot.work() };
         let ending = match self.reason_to_skip(home, slot, work) {
             None => self.run_shared(&work.body, work, pick.block, work.blocks),
@@ -157,14 +160,16 @@ impl Shared {
 
     /// Runs one block of a body that several threads share.
     ///
-    /// What all bodies rely on: buffers stay while an unfinished task uses them, their views lie inside (checked at
-    /// submission), and discovery orders this task against every other that writes the same bytes, or touches what it
-    /// writes; in a manual scope, whoever opened that promised as much.
+    /// What all bodies rely on: buffers stay while an unfinished task uses them, their views lie
+    /// inside (checked at submission), and discovery orders this task against every other that
+    /// writes the same bytes, or touches what it writes; in a manual scope, whoever opened that
+    /// promised as much.
     pub(crate) fn run_shared(&self, body: &Body, work: &Work, block: u32, blocks: u32) -> Ending {
         let addresses = Addresses::of(work);
         let outcome = match body {
             Body::Blocks(body) => {
-                // SAFETY: see above; each block runs once, and takes what is written in parts of its own.
+                // SAFETY: see above; each block runs once, and takes what is written in parts of
+                // its own.
                 let mut args =
                     unsafe { KernelArgs::from_late(&addresses, &[]).with_block(block, blocks) };
                 guarded(|| body(&mut args))
@@ -249,7 +254,8 @@ impl Shared {
         self.take_back_slot(state, slot, failed);
     }
 
-    /// Ends a task of the root ring. Where `via` is the submit lock, the caller takes the slot back itself.
+    /// Ends a task of the root ring. Where `via` is the submit lock, the caller takes the slot back
+    /// itself.
     #[inline]
     pub(crate) fn end_root(&self, number: u32, ending: Ending, via: Via) {
         let slot = &self.ring.slots[number as usize];
@@ -271,7 +277,8 @@ impl Shared {
             Via::Lane(lane) => {
                 let failed = if origin.is_some() { FAILED } else { 0 };
                 self.lanes[lane].done.push(number | failed);
-                // One of the tasks that have become ready is this thread's next; others are for others.
+                // One of the tasks that have become ready is this thread's next; others are for
+                // others.
                 if self.lanes[lane].ready.len() > 1 {
                     self.sleep.work_arrived();
                 }

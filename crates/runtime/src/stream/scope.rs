@@ -14,7 +14,8 @@ use super::{Stream, StreamError, Task, TaskHandle};
 
 /// A group of tasks of a [`Stream`].
 ///
-/// Dropping a scope leaves its tasks alone: they run to their end. [`Scope::finish`] waits for them.
+/// Dropping a scope leaves its tasks alone: they run to their end. [`Scope::finish`] waits for
+/// them.
 ///
 /// ```
 /// use syncline_runtime::stream::{Stream, StreamOptions, Task};
@@ -170,9 +171,9 @@ impl<'s> Scope<'s> {
         self.state.unfinished.load(Ordering::SeqCst)
     }
 
-    /// Keeps those of its tasks that have not begun from running, and tasks that they submitted: they, and
-    /// what depends on them, fail with [`Cause::Cancelled`]. Tasks that are running go on to their end; they
-    /// can submit no more tasks of their own.
+    /// Keeps those of its tasks that have not begun from running, and tasks that they submitted:
+    /// they, and what depends on them, fail with [`Cause::Cancelled`]. Tasks that are running go on
+    /// to their end; they can submit no more tasks of their own.
     pub fn cancel(&self) {
         self.state.cancel.cancel();
     }
@@ -185,8 +186,8 @@ impl<'s> Scope<'s> {
     /// Waits until all its tasks have ended, and returns the first failure among them.
     ///
     /// # Errors
-    /// Also when the scope is cancelled, or at its deadline: it does not wait any longer then. What has not begun never
-    /// will, and what is running goes on in the background.
+    /// Also when the scope is cancelled, or at its deadline: it does not wait any longer then. What
+    /// has not begun never will, and what is running goes on in the background.
     pub fn finish(self) -> Result<(), StreamError> {
         let shared = self.stream.shared();
         let state = &*self.state;

@@ -35,7 +35,8 @@ pub(crate) struct Shared {
     pub(crate) stream_id: u64,
     pub(crate) options: StreamOptions,
     pub(crate) ring: Ring,
-    /// Apart from the rest: who submits writes to it all the time, and who runs tasks reads what is around it.
+    /// Apart from the rest: who submits writes to it all the time, and who runs tasks reads what is
+    /// around it.
     state: CachePadded<Mutex<RootState>>,
     /// Ready tasks from submissions; its producer is whoever holds the submit lock.
     pub(crate) inbox: IndexRing,
@@ -71,7 +72,8 @@ pub(crate) struct RootState {
     pub(crate) capture: Option<Capture>,
     /// Attempts to submit so far, to look at what has finished now and then.
     pub(crate) turn: u64,
-    /// As [`Shared::submitted`], which others look at: reading it back would fetch its line from them.
+    /// As [`Shared::submitted`], which others look at: reading it back would fetch its line from
+    /// them.
     pub(crate) submitted: u64,
     /// Scratch: buffers that went with the task that is taken back.
     gone: Vec<BufferId>,
@@ -204,8 +206,8 @@ impl Shared {
         RootLock { state: lock(&self.state), unwritten: Unwritten(None) }
     }
 
-    /// Looks at what the submit lock guards. Nothing is written that was captured before, so that no user code
-    /// runs here.
+    /// Looks at what the submit lock guards. Nothing is written that was captured before, so that
+    /// no user code runs here.
     pub(crate) fn look_at_state<T>(&self, look: impl FnOnce(&RootState) -> T) -> T {
         look(&lock(&self.state))
     }
@@ -281,7 +283,8 @@ impl Shared {
             return;
         }
         if traits.has(Traits::EXCLUSIVE) {
-            // SAFETY: the task has just become ready, and it was this thread that counted it down: it is the owner.
+            // SAFETY: the task has just become ready, and it was this thread that counted it down:
+            // it is the owner.
             let work = unsafe { self.ring.slots[slot as usize].work() };
             if !lock(&self.exclusion).acquire(slot, work.args()) {
                 return;
@@ -307,7 +310,8 @@ impl Shared {
         }
     }
 
-    /// Whether there is anything to run, in any queue. To be believed by a sleeper that has announced itself.
+    /// Whether there is anything to run, in any queue. To be believed by a sleeper that has
+    /// announced itself.
     pub(crate) fn has_work(&self) -> bool {
         self.inbox.len() > 0
             || self.queue.len() > 0
@@ -323,7 +327,8 @@ impl Shared {
             && self.lanes.iter().all(|lane| lane.ready.len() == 0)
     }
 
-    /// Of the lanes but `lane`: the most tasks in one's queue, and a number that changes when one of them takes some.
+    /// Of the lanes but `lane`: the most tasks in one's queue, and a number that changes when one
+    /// of them takes some.
     #[cfg(not(shuttle))]
     pub(crate) fn ready_elsewhere(&self, lane: usize) -> (usize, u64) {
         let others = self.lanes.iter().enumerate().filter(|(other, _)| *other != lane);
@@ -386,7 +391,8 @@ impl Wake for Shared {
 }
 
 impl RootState {
-    /// Holds the buffers of a task, in `held` for the books. Arguments in a row that share a buffer hold it once.
+    /// Holds the buffers of a task, in `held` for the books. Arguments in a row that share a buffer
+    /// hold it once.
     #[inline]
     pub(crate) fn hold_buffers(&mut self, spec: &TaskSpec) {
         self.held.clear();

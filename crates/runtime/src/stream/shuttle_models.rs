@@ -1,7 +1,9 @@
-//! Whole streams whose threads `shuttle` schedules at random: submit, run, wait, help, steal, fail, guard, nest and drop.
+//! Whole streams whose threads `shuttle` schedules at random: submit, run, wait, help, steal, fail,
+//! guard, nest and drop.
 //!
-//! `RUSTFLAGS="--cfg shuttle" cargo test -p syncline-runtime --release --lib shuttle_`. There is no time in these runs: a
-//! wake-up that is lost, or threads that wait for each other, end as a deadlock that `shuttle` reports with its schedule.
+//! `RUSTFLAGS="--cfg shuttle" cargo test -p syncline-runtime --release --lib shuttle_`. There is no
+//! time in these runs: a wake-up that is lost, or threads that wait for each other, end as a
+//! deadlock that `shuttle` reports with its schedule.
 
 use syncline_deps::{Dtype, View};
 

@@ -1,8 +1,9 @@
 //! Sleeping and waking, for workers without work and for threads that wait for the stream.
 //!
-//! Waking a thread costs far more than a small task, so a worker looks around for a while before it sleeps (it is
-//! *searching*), and nobody is woken while somebody searches. Whoever stops searching because it found work looks
-//! once more, and wakes the next one if there is more. `README.md` has the argument why no work is left lying.
+//! Waking a thread costs far more than a small task, so a worker looks around for a while before it
+//! sleeps (it is *searching*), and nobody is woken while somebody searches. Whoever stops searching
+//! because it found work looks once more, and wakes the next one if there is more. `README.md` has
+//! the argument why no work is left lying.
 
 use std::sync::PoisonError;
 use std::time::Instant;
@@ -21,7 +22,8 @@ pub(crate) struct Sleep {
     work: Condvar,
     /// Where those sleep who do not: a wake-up for work must not go to them.
     news: Condvar,
-    /// Threads that look for work. On a line of its own: it changes all the time, and who submits seldom asks.
+    /// Threads that look for work. On a line of its own: it changes all the time, and who submits
+    /// seldom asks.
     searching: CachePadded<AtomicU32>,
     sleepers: CachePadded<Sleepers>,
     /// Changes with every wake-up that is meant for all, under the lock.
@@ -37,7 +39,8 @@ struct Sleepers {
     starving: AtomicU32,
     /// Somebody sleeps until everything, or a scope, has finished.
     waiting: AtomicU32,
-    /// Threads sleep that take only certain work: they look at all that arrives, and again when a task ends.
+    /// Threads sleep that take only certain work: they look at all that arrives, and again when a
+    /// task ends.
     choosy: AtomicU32,
 }
 
@@ -82,15 +85,16 @@ impl Sleep {
     /// A thread stops looking for work; whether it was the last one that did.
     pub(crate) fn stop_searching(&self) -> bool {
         let last = self.searching.fetch_sub(1, Ordering::SeqCst) == 1;
-        // With the one in `work_arrived_guarded`: either this thread's next look finds the work, or whoever brought it
-        // finds that nobody searches.
+        // With the one in `work_arrived_guarded`: either this thread's next look finds the work, or
+        // whoever brought it finds that nobody searches.
         fence(Ordering::SeqCst);
         last
     }
 
     /// There is new work: wakes one sleeper, unless somebody is looking for work already.
     ///
-    /// To be called after the work was put where a searcher looks, with a sequentially consistent store.
+    /// To be called after the work was put where a searcher looks, with a sequentially consistent
+    /// store.
     #[inline]
     pub(crate) fn work_arrived(&self) {
         if self.sleepers.idle.load(Ordering::SeqCst) != 0
@@ -103,9 +107,9 @@ impl Sleep {
         }
     }
 
-    /// Whether anybody sleeps who takes work. To be asked by the holder of the submit lock, about work that it has made
-    /// available under it: sleepers announce themselves, take that lock, and look. Who took it before is seen here, who
-    /// takes it later sees the work.
+    /// Whether anybody sleeps who takes work. To be asked by the holder of the submit lock, about
+    /// work that it has made available under it: sleepers announce themselves, take that lock, and
+    /// look. Who took it before is seen here, who takes it later sees the work.
     #[inline]
     pub(crate) fn anybody_idle(&self) -> bool {
         self.sleepers.idle.load(Ordering::Relaxed) != 0
@@ -115,7 +119,8 @@ impl Sleep {
     /// [`Sleep::anybody_idle`].
     #[cold]
     pub(crate) fn work_arrived_guarded(&self) {
-        // A searcher that was seen here has not looked for the last time yet, and then sees the work.
+        // A searcher that was seen here has not looked for the last time yet, and then sees the
+        // work.
         fence(Ordering::SeqCst);
         self.work_arrived();
     }
@@ -144,8 +149,8 @@ impl Sleep {
         self.news.notify_all();
     }
 
-    /// Returns a number that changes with every alarm: when a task that was asked to tell has finished, a scope has,
-    /// or a buffer was granted.
+    /// Returns a number that changes with every alarm: when a task that was asked to tell has
+    /// finished, a scope has, or a buffer was granted.
     #[inline]
     pub(crate) fn alarms(&self) -> u64 {
         self.alarms.load(Ordering::SeqCst)
@@ -160,7 +165,8 @@ impl Sleep {
         }
     }
 
-    /// The next slot that can be taken back wakes everybody. Who calls this looks once more before it sleeps.
+    /// The next slot that can be taken back wakes everybody. Who calls this looks once more before
+    /// it sleeps.
     pub(crate) fn tell_of_room(&self) {
         self.sleepers.starving.store(1, Ordering::SeqCst);
     }
@@ -172,9 +178,9 @@ impl Sleep {
         }
     }
 
-    /// First step of falling asleep: from now on, whatever `want` names leaves a trace in the ticket. The caller then
-    /// looks once more whether there is a reason to stay awake, and goes on with [`Sleep::commit`] or
-    /// [`Sleep::cancel`].
+    /// First step of falling asleep: from now on, whatever `want` names leaves a trace in the
+    /// ticket. The caller then looks once more whether there is a reason to stay awake, and goes on
+    /// with [`Sleep::commit`] or [`Sleep::cancel`].
     pub(crate) fn prepare(&self, want: Want, takes_work: bool) -> Ticket {
         self.prepare_for(want, takes_work, false)
     }

@@ -1,10 +1,10 @@
 //! Slots: where a task lives from its submission until it is taken back.
 //!
 //! Who may touch a slot's [`Work`] changes hands, and every hand-over is a release and an acquire:
-//! 1. the holder of the submit lock, from taking a free slot until the last of its predecessors (or the submission
-//!    itself) counts [`Slot::pending`] down to zero;
-//! 2. the thread that takes it from a ready queue and runs it. Several run the blocks of one task: they share it, and
-//!    the last one to count [`Slot::blocks_left`] down owns it;
+//! 1. the holder of the submit lock, from taking a free slot until the last of its predecessors (or
+//!    the submission itself) counts [`Slot::pending`] down to zero;
+//! 2. the thread that takes it from a ready queue and runs it. Several run the blocks of one task:
+//!    they share it, and the last one to count [`Slot::blocks_left`] down owns it;
 //! 3. the holder of the submit lock again, once it has found the slot in a queue of finished ones.
 
 use std::cell::UnsafeCell;
@@ -25,9 +25,9 @@ const GIVEN_UP: u32 = 2;
 
 /// One place of the task ring.
 ///
-/// What a task goes from one processor to another with lies in the first two cache lines, which are fetched as a pair:
-/// the counters, the first successors, the body and the id. The arguments follow; only a body that looks at them moves
-/// those lines.
+/// What a task goes from one processor to another with lies in the first two cache lines, which are
+/// fetched as a pair: the counters, the first successors, the body and the id. The arguments
+/// follow; only a body that looks at them moves those lines.
 #[repr(C, align(128))]
 pub(crate) struct Slot {
     /// Predecessors that have not finished, and one more while the task is being submitted.
@@ -48,7 +48,8 @@ const _: () = assert!(size_of::<Slot>() == 3 * 128 && std::mem::offset_of!(Slot,
 
 // SAFETY: the module's documentation says who may touch `work` when; all other members are `Sync`.
 unsafe impl Sync for Slot {}
-// SAFETY: `Work` holds addresses of buffers beside `Send` members; the buffers stay while a task uses them.
+// SAFETY: `Work` holds addresses of buffers beside `Send` members; the buffers stay while a task
+// uses them.
 unsafe impl Send for Slot {}
 
 impl Slot {
@@ -66,7 +67,8 @@ impl Slot {
     /// The task, for whoever owns the slot.
     ///
     /// # Safety
-    /// The caller is the owner by the rules at the top of this module, and holds no other reference from here.
+    /// The caller is the owner by the rules at the top of this module, and holds no other reference
+    /// from here.
     #[allow(clippy::mut_from_ref)]
     #[inline]
     pub(crate) unsafe fn work_mut(&self) -> &mut Work {
@@ -77,7 +79,8 @@ impl Slot {
     /// The task, for those who share the slot while its blocks run.
     ///
     /// # Safety
-    /// The caller owns the slot or runs one of its blocks, and nobody has a reference from [`Slot::work_mut`].
+    /// The caller owns the slot or runs one of its blocks, and nobody has a reference from
+    /// [`Slot::work_mut`].
     #[inline]
     pub(crate) unsafe fn work(&self) -> &Work {
         // SAFETY: the caller's promise.
@@ -120,11 +123,13 @@ impl Slot {
     /// Counts `count` reasons to wait off; whether the task is ready, and the caller's to queue.
     #[inline]
     pub(crate) fn count_down(&self, count: u32) -> bool {
-        // Release: what the predecessor did is visible to whoever counts last; Acquire: and to the caller, if it did.
+        // Release: what the predecessor did is visible to whoever counts last; Acquire: and to the
+        // caller, if it did.
         self.pending.fetch_sub(count, Ordering::AcqRel) == count
     }
 
-    /// As [`Slot::count_down`], and a full fence: what was stored before it is seen by whoever is not seen after it.
+    /// As [`Slot::count_down`], and a full fence: what was stored before it is seen by whoever is
+    /// not seen after it.
     #[inline]
     pub(crate) fn count_down_and_fence(&self, count: u32) -> bool {
         let last = self.pending.fetch_sub(count, Ordering::SeqCst) == count;
@@ -143,14 +148,16 @@ impl Slot {
         self.blocks_left.load(Ordering::Acquire) == GRANTED
     }
 
-    /// The host no longer wants the buffer: the task becomes an ordinary, empty one. `false` where it was granted.
+    /// The host no longer wants the buffer: the task becomes an ordinary, empty one. `false` where
+    /// it was granted.
     pub(crate) fn give_up(&self) -> bool {
         self.blocks_left.compare_exchange(1, GIVEN_UP, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// The task inherits the failure of `origin`. Before the predecessor is counted off.
     ///
-    /// Where several predecessors fail the oldest origin wins, so that the cause does not depend on timing.
+    /// Where several predecessors fail the oldest origin wins, so that the cause does not depend on
+    /// timing.
     pub(crate) fn inherit(&self, origin: TaskId) {
         self.poison.fetch_min(origin.to_bits(), Ordering::Relaxed);
     }

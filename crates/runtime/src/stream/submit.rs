@@ -23,14 +23,15 @@ use super::{StreamBuffer, StreamError, TaskHandle};
 /// Submissions between two looks at what has finished, while there is room.
 const LOOK_EVERY: u64 = 32;
 
-/// A submission that waits for room, and does not sleep yet, waits until this share of the ring is free.
+/// A submission that waits for room, and does not sleep yet, waits until this share of the ring is
+/// free.
 const ROOM_SHARE: usize = 8;
 /// So many looks long: after that, any room will do.
 const ROOM_LOOKS: u32 = 64;
 
 impl Shared {
-    /// Refuses tasks from inside a task of this stream. What that task waits for in its turn does not matter, so
-    /// that the outcome does not depend on the thread.
+    /// Refuses tasks from inside a task of this stream. What that task waits for in its turn does
+    /// not matter, so that the outcome does not depend on the thread.
     #[inline]
     fn refuse_inside_task(&self, what: &'static str) -> Result<(), StreamError> {
         if holds::innermost() != Some(self.stream_id) {
@@ -115,7 +116,8 @@ impl Shared {
         }
     }
 
-    /// What a task takes of the resources that tasks take different amounts of; refused where that is more than all.
+    /// What a task takes of the resources that tasks take different amounts of; refused where that
+    /// is more than all.
     #[inline]
     pub(crate) fn need(&self, spec: &TaskSpec) -> Result<Need, StreamError> {
         let need = Need { bytes: output_bytes(spec), args: spec.args.len() };
@@ -254,8 +256,9 @@ impl Shared {
         Err(StreamError::Exhausted { task, resource, setting, size, in_use, need, holder, way_out })
     }
 
-    /// Puts a task into the ring, in which there is room for it. After an error it is as if the task had never come,
-    /// and `spec` is the caller's to drop without the lock: what a body holds may do anything then.
+    /// Puts a task into the ring, in which there is room for it. After an error it is as if the
+    /// task had never come, and `spec` is the caller's to drop without the lock: what a body holds
+    /// may do anything then.
     #[inline]
     fn enter(
         self: &Arc<Self>,
@@ -279,8 +282,8 @@ impl Shared {
         }
         // SAFETY: the slot is free and this thread holds the submit lock.
         slot.set_traits(unsafe { slot.work_mut() }.fill(task, spec, scope));
-        // Before the task can end, so that there are never more that ended than that were submitted. Release is
-        // enough: who compares the two holds the submit lock, too.
+        // Before the task can end, so that there are never more that ended than that were
+        // submitted. Release is enough: who compares the two holds the submit lock, too.
         state.submitted += 1;
         self.submitted.store(state.submitted, Ordering::Release);
         let (blocks, accesses) = (spec.blocks, spec.args.len() as u32);
@@ -290,7 +293,8 @@ impl Shared {
         if ready {
             self.enqueue(number, Via::Submit);
         }
-        // Relaxed: the lock, which a sleeper takes before it looks for the last time, orders this (`sleep.rs`).
+        // Relaxed: the lock, which a sleeper takes before it looks for the last time, orders this
+        // (`sleep.rs`).
         let wake = ready && self.sleep.anybody_idle();
         Ok(Entered { task, slot: number, wake })
     }
@@ -369,7 +373,8 @@ impl Shared {
             let base = memory.base();
             arg.buffer = state.declare(bytes);
             place.buffer = state.heap.add(arg.buffer, bytes, base, memory);
-            // Where the submission fails after this, the handle goes with the description, and with it the buffer.
+            // Where the submission fails after this, the handle goes with the description, and with
+            // it the buffer.
             spec.made.push(StreamBuffer::new(self.clone(), arg.buffer, place.buffer, bytes));
         }
         Ok(())

@@ -1,8 +1,8 @@
 //! The primitives that a stream is made of, replaceable by those of a model checker.
 //!
-//! With `--cfg loom` the atomics of slots and queues come from `loom`, so that `fanout.rs` and `index_ring.rs` are explored
-//! over all interleavings. With `--cfg shuttle` everything that threads meet at comes from `shuttle`, so that whole
-//! streams run over random ones.
+//! With `--cfg loom` the atomics of slots and queues come from `loom`, so that `fanout.rs` and
+//! `index_ring.rs` are explored over all interleavings. With `--cfg shuttle` everything that
+//! threads meet at comes from `shuttle`, so that whole streams run over random ones.
 
 pub(crate) use std::sync::atomic::Ordering;
 
@@ -23,8 +23,8 @@ pub(crate) use std::{
     thread,
 };
 
-/// A full fence, by a thread whose last atomic operation was a sequentially consistent exchange (or another that reads
-/// and writes).
+/// A full fence, by a thread whose last atomic operation was a sequentially consistent exchange (or
+/// another that reads and writes).
 ///
 /// On x86-64 that instruction is one already; a second one would cost as much again.
 #[inline]
@@ -36,8 +36,8 @@ pub(crate) fn fence_after_exchange() {
     }
 }
 
-/// Locks, whether or not a thread panicked while it held the lock: nothing here is left half-done by a panic, which
-/// can come from user code only, and that runs without locks.
+/// Locks, whether or not a thread panicked while it held the lock: nothing here is left half-done
+/// by a panic, which can come from user code only, and that runs without locks.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

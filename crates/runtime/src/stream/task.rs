@@ -35,7 +35,8 @@ pub struct Task {
     pub(crate) spec: Box<TaskSpec>,
 }
 
-/// A task's description. What the task has to keep moves into its slot; the rest is used again for the next one.
+/// A task's description. What the task has to keep moves into its slot; the rest is used again for
+/// the next one.
 pub(crate) struct TaskSpec {
     pub(crate) name: Cow<'static, str>,
     pub(crate) args: Args,
@@ -52,12 +53,13 @@ pub(crate) struct TaskSpec {
     pub(crate) outputs: u32,
     /// The buffers that were allocated for them.
     pub(crate) made: Vec<StreamBuffer>,
-    /// The stream that buffers and handles belong to, zero where there are none; `u64::MAX` where they disagree.
+    /// The stream that buffers and handles belong to, zero where there are none; `u64::MAX` where
+    /// they disagree.
     pub(crate) stream: u64,
 }
 
-/// A description's arguments. Those of earlier tasks stay behind the end, to be written over: a view has room for more
-/// dimensions than most have, and only those that are there need to move.
+/// A description's arguments. Those of earlier tasks stay behind the end, to be written over: a
+/// view has room for more dimensions than most have, and only those that are there need to move.
 pub(crate) struct Args {
     items: Vec<Arg>,
     len: usize,
@@ -103,7 +105,8 @@ impl DerefMut for Args {
     }
 }
 
-/// Where an argument's buffer is: its number in the buffer table and, once submitted, its first byte.
+/// Where an argument's buffer is: its number in the buffer table and, once submitted, its first
+/// byte.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) buffer: u32,
@@ -117,7 +120,8 @@ unsafe impl Send for Place {}
 pub(crate) const FRESH: u32 = u32::MAX;
 
 thread_local! {
-    /// The description of the last task, for its vectors: a task costs no allocation once a thread is warm.
+    /// The description of the last task, for its vectors: a task costs no allocation once a thread
+    /// is warm.
     static SPENT: Cell<Option<Box<TaskSpec>>> = const { Cell::new(None) };
     /// More of them, for a thread that prepares several tasks before it submits them.
     #[allow(clippy::vec_box, reason = "they come and go as boxes: taking one out moves one word")]
@@ -219,8 +223,8 @@ impl Task {
         self.arg(Access::OutputExisting, buffer, view)
     }
 
-    /// A fresh buffer, just large enough for `view`, is written through it. The runtime allocates it at submission;
-    /// [`TaskHandle::output`] has it. Its first contents are unspecified.
+    /// A fresh buffer, just large enough for `view`, is written through it. The runtime allocates
+    /// it at submission; [`TaskHandle::output`] has it. Its first contents are unspecified.
     #[inline]
     pub fn output(mut self, view: impl Borrow<View>) -> Self {
         self.spec.outputs += 1;
@@ -229,8 +233,8 @@ impl Task {
         self
     }
 
-    /// `buffer` is used through `view` in the way of `access`; an `Output` of a buffer that exists is taken as
-    /// [`Access::OutputExisting`].
+    /// `buffer` is used through `view` in the way of `access`; an `Output` of a buffer that exists
+    /// is taken as [`Access::OutputExisting`].
     #[inline]
     pub fn arg(mut self, access: Access, buffer: &StreamBuffer, view: impl Borrow<View>) -> Self {
         let access = if access == Access::Output { Access::OutputExisting } else { access };
@@ -267,8 +271,8 @@ impl Task {
         self
     }
 
-    /// What to do `blocks` times, by as many threads as are free. What is written is taken in parts, with
-    /// [`KernelArgs::block_slice_mut`].
+    /// What to do `blocks` times, by as many threads as are free. What is written is taken in
+    /// parts, with [`KernelArgs::block_slice_mut`].
     pub fn blocks<O: KernelOutcome>(
         mut self,
         blocks: u32,
@@ -279,8 +283,8 @@ impl Task {
         self
     }
 
-    /// As [`Task::blocks`], but all blocks run at the same time, each on its own thread, so that they may wait for
-    /// one another.
+    /// As [`Task::blocks`], but all blocks run at the same time, each on its own thread, so that
+    /// they may wait for one another.
     pub fn gang<O: KernelOutcome>(
         self,
         blocks: u32,
@@ -303,8 +307,9 @@ impl Task {
         self
     }
 
-    /// One of several bodies that run at the same time and end together: it sees the arguments added since the part
-    /// before it, counted from zero. Parts must not write what another part touches.
+    /// One of several bodies that run at the same time and end together: it sees the arguments
+    /// added since the part before it, counted from zero. Parts must not write what another part
+    /// touches.
     pub fn part<O: KernelOutcome>(
         mut self,
         body: impl FnOnce(&mut KernelArgs<'_>) -> O + Send + 'static,
@@ -321,7 +326,8 @@ impl Task {
         self
     }
 
-    /// What to do, once, with the right to submit tasks: see [`TaskContext`]. The task ends when those have ended.
+    /// What to do, once, with the right to submit tasks: see [`TaskContext`]. The task ends when
+    /// those have ended.
     pub fn parent<O: KernelOutcome>(
         mut self,
         body: impl FnOnce(&mut TaskContext<'_>) -> O + Send + 'static,

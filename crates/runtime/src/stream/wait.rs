@@ -29,8 +29,9 @@ pub(crate) struct Wait<'a> {
 impl Shared {
     /// Runs ready tasks, then sleeps, until `check` is true; `false` where the deadline came first.
     ///
-    /// `check` is called under the submit lock, and told whether the thread falls asleep unless it is true: then it has
-    /// to see to being woken. An error of it ends the wait. A wait that can never end is refused.
+    /// `check` is called under the submit lock, and told whether the thread falls asleep unless it
+    /// is true: then it has to see to being woken. An error of it ends the wait. A wait that can
+    /// never end is refused.
     ///
     /// A thread that holds something runs only what it waits for: see `circle.rs`.
     pub(crate) fn wait_until(
@@ -136,7 +137,8 @@ impl Shared {
     pub(crate) fn wait_quiet(self: &Arc<Self>, deadline: Deadline) -> Result<bool, StreamError> {
         let state = self.lock();
         let end = state.book.submitter.next_task();
-        // The oldest that may not have ended: it moves on, so that all looks together see each task once.
+        // The oldest that may not have ended: it moves on, so that all looks together see each task
+        // once.
         let mut oldest = state.book.live().map(|(task, _)| task).min().unwrap_or(end);
         drop(state);
         let name = || "all tasks".to_owned();
@@ -156,12 +158,14 @@ impl Shared {
             if oldest == end || !sleepy {
                 return Ok(oldest == end);
             }
-            // Others may go on submitting, so that the workers never run dry: the youngest task tells when it ends.
+            // Others may go on submitting, so that the workers never run dry: the youngest task
+            // tells when it ends.
             while let Some((task, slot)) = state.book.live().filter(|(task, _)| *task < end).max() {
                 if self.ring.slots[slot as usize].fanout.ask() {
                     return Ok(false);
                 }
-                // It has ended, too late to be asked, and its slot is on the way back: that must not be missed.
+                // It has ended, too late to be asked, and its slot is on the way back: that must
+                // not be missed.
                 self.sleep.tell_of_room();
                 self.take_back(state);
                 if state.book.find(task).is_some() {
@@ -257,7 +261,8 @@ mod tests {
         let wait = Wait { want, goal, deadline, what: "a test", name: &name };
         let ended = shared.wait_until(&wait, |_, sleepy| {
             if sleepy {
-                // Between the waiter's announcement and its last look work arrives, and the end of its wait.
+                // Between the waiter's announcement and its last look work arrives, and the end of
+                // its wait.
                 shared.queue.push(Ready { slot: 0, priority: 0, blocks: 1, gang: false });
                 shared.sleep.work_arrived();
             }

@@ -1,7 +1,7 @@
 //! Work: what a slot keeps of a task until it has run.
 //!
-//! Everything that only submission needs stays with the description that the caller filled, which is used again at
-//! once and so never leaves the submitter's cache.
+//! Everything that only submission needs stays with the description that the caller filled, which
+//! is used again at once and so never leaves the submitter's cache.
 
 use std::borrow::Cow;
 use std::cell::{Cell, OnceCell};
@@ -119,7 +119,8 @@ impl Work {
         if let Some(scope) = scope {
             self.scope = Some(scope.clone());
         }
-        // What is exchanged goes the way of the description: it is used again, without a look at what it holds.
+        // What is exchanged goes the way of the description: it is used again, without a look at
+        // what it holds.
         std::mem::swap(&mut self.name, &mut spec.name);
         std::mem::swap(&mut self.body, &mut spec.body);
         (self.priority, self.blocks) = (spec.priority, spec.blocks);

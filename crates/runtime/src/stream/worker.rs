@@ -17,7 +17,8 @@ use super::sync::{Ordering, thread};
 const LOOKS: u32 = if cfg!(shuttle) { 2 } else { 40 };
 /// The same where threads outnumber processors.
 const LOOKS_CROWDED: u32 = 4;
-/// The first pause between two looks: a cache line that one processor writes and another reads travels for half of it.
+/// The first pause between two looks: a cache line that one processor writes and another reads
+/// travels for half of it.
 const LOOK_FIRST: Duration = Duration::from_nanos(200);
 /// The longest pause between two looks.
 const LOOK_LAST: Duration = Duration::from_micros(3);
@@ -25,15 +26,16 @@ const LOOK_LAST: Duration = Duration::from_micros(3);
 const LINGER_LOOKS: u32 = if cfg!(shuttle) { 2 } else { 8 };
 /// The pause between them: a few submissions.
 const LINGER_PAUSE: Duration = Duration::from_nanos(1400);
-/// A queue with one task in it that does not move for so long may belong to a lane that is busy with something longer.
+/// A queue with one task in it that does not move for so long may belong to a lane that is busy
+/// with something longer.
 #[cfg(not(shuttle))]
 const STILL: Duration = Duration::from_nanos(60);
 /// Submissions that a worker which has run dry lets the submitter get ahead.
 const AHEAD: u64 = 64;
 /// Tasks that a helper runs, at most, before it takes the submit lock to look at what it waits for.
 const HELP_BURST: usize = 16;
-/// It does so earlier when this much time has passed, or when it was told of something: before each body that is
-/// not tiny.
+/// It does so earlier when this much time has passed, or when it was told of something: before each
+/// body that is not tiny.
 const HELP_TIME: Duration = Duration::from_micros(20);
 
 /// Runs tasks on `lane` until the stream stops.
@@ -42,7 +44,8 @@ pub(crate) fn work(shared: &Arc<Shared>, lane: usize) {
     let mut picker = Picker::default();
     let mut searched = true;
     let patient = !shared.counters.is_crowded();
-    // Looks become rarer until a task was found, also where there is one that better stays where it is (`steal`).
+    // Looks become rarer until a task was found, also where there is one that better stays where it
+    // is (`steal`).
     let mut looks = Looks::new(shared, lane);
     // Relaxed: only for those who want to know how many are running.
     let running = &shared.lanes[lane].running;
@@ -86,8 +89,8 @@ fn search(shared: &Shared, looks: &mut Looks<'_>) -> bool {
     found
 }
 
-/// Gives a submitter that is busy the time to get ahead, so that what it prepares comes over in one go: running close
-/// behind it would move the same cache lines to and fro for every task.
+/// Gives a submitter that is busy the time to get ahead, so that what it prepares comes over in one
+/// go: running close behind it would move the same cache lines to and fro for every task.
 ///
 /// What counts is submissions, not what is ready: the tasks of a chain follow the one that is.
 fn linger(shared: &Shared) {
@@ -146,10 +149,11 @@ impl Moment {
     }
 }
 
-/// As [`pause`], but ends early where another lane than `lane` has a task that it does not come to itself.
+/// As [`pause`], but ends early where another lane than `lane` has a task that it does not come to
+/// itself.
 ///
-/// A queue that nobody changes costs nothing to look at. One that moves is left alone for the rest of the time: each look
-/// would fetch its lines from the thread that works on it.
+/// A queue that nobody changes costs nothing to look at. One that moves is left alone for the rest
+/// of the time: each look would fetch its lines from the thread that works on it.
 #[cfg(not(shuttle))]
 fn watch(shared: &Shared, lane: usize, time: Duration) {
     let start = Instant::now();
@@ -237,8 +241,9 @@ fn sleep(shared: &Shared) -> bool {
 }
 
 impl Shared {
-    /// Runs some ready tasks on the calling thread, which waits for something, and returns how many; `None` where it
-    /// may not. Begins no task after an alarm that `alarms` does not count yet, or after the deadline.
+    /// Runs some ready tasks on the calling thread, which waits for something, and returns how
+    /// many; `None` where it may not. Begins no task after an alarm that `alarms` does not count
+    /// yet, or after the deadline.
     pub(crate) fn help(self: &Arc<Self>, alarms: u64, deadline: Deadline) -> Option<usize> {
         if !self.options.help {
             return None;
@@ -263,7 +268,8 @@ impl Shared {
             count += 1;
         }
         self.lanes[lane].running.store(false, Ordering::Relaxed);
-        // What is left in this lane's queue is for others: whoever put it there took it for this thread's next.
+        // What is left in this lane's queue is for others: whoever put it there took it for this
+        // thread's next.
         if self.lanes[lane].ready.len() > 0 {
             self.sleep.work_arrived();
         }

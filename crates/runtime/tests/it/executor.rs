@@ -85,7 +85,8 @@ fn a_kernel_that_panics_is_reported_with_its_task_and_the_executor_goes_on() {
         Err(ExecutorError::Device(error)) if error.root_cause() == &cause
     ));
 
-    // The lane refuses work until it is recovered; then all is as before, once the buffers are written anew.
+    // The lane refuses work until it is recovered; then all is as before, once the buffers are
+    // written anew.
     assert!(executor.execute_kernel(first, &add_one(), inout(), vec![]).is_err());
     executor.recover();
     buffer.write(0, &[1f32; 4]).unwrap();

@@ -28,7 +28,8 @@ enum Fault {
     Fails,
 }
 
-/// A device that claims to copy from and to all others. Its copies from and to CPU devices of these numbers go wrong.
+/// A device that claims to copy from and to all others. Its copies from and to CPU devices of these
+/// numbers go wrong.
 #[derive(Debug)]
 struct Liar {
     inner: Arc<dyn Device>,
@@ -86,7 +87,8 @@ impl LiarsLane {
     }
 }
 
-// SAFETY: memory is touched as by the inner lane, in its order, or not at all: what it lies about is the bytes.
+// SAFETY: memory is touched as by the inner lane, in its order, or not at all: what it lies about
+// is the bytes.
 unsafe impl Lane for LiarsLane {
     fn info(&self) -> &LaneInfo {
         self.inner.info()

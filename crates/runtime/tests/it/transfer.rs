@@ -5,7 +5,8 @@ use syncline_testing::{Rng, for_seeds};
 
 use crate::{in_time, two_devices};
 
-/// A random view of at most `bytes` bytes with the given shape, no two elements of which share bytes.
+/// A random view of at most `bytes` bytes with the given shape, no two elements of which share
+/// bytes.
 fn random_view(rng: &mut Rng, dtype: Dtype, shape: &[u64], bytes: u64) -> Option<View> {
     let mut order: Vec<usize> = (0..shape.len()).collect();
     rng.shuffle(&mut order);
@@ -85,7 +86,8 @@ fn staged_transfers_move_every_element() {
     }
 }
 
-/// Both directions at once, from two threads, many times: legs on the same two lanes must not wait crosswise.
+/// Both directions at once, from two threads, many times: legs on the same two lanes must not wait
+/// crosswise.
 #[test]
 fn opposite_staged_transfers_do_not_wait_for_each_other() {
     let (executor, first, second) = two_devices(ExecutorOptions::default().staged(256));
@@ -126,7 +128,8 @@ fn transfers_that_cannot_be_are_refused_before_anything_moves() {
     }
 }
 
-/// A transfer reads after the kernel before it and is read by the kernel after it, without a wait in sight.
+/// A transfer reads after the kernel before it and is read by the kernel after it, without a wait
+/// in sight.
 #[test]
 fn transfers_and_kernels_keep_their_order() {
     for options in [ExecutorOptions::default(), ExecutorOptions::default().staged(64)] {

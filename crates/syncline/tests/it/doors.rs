@@ -1,4 +1,5 @@
-//! The doors through which kernels are launched: each refuses a call that the kernel could not work with.
+//! The doors through which kernels are launched: each refuses a call that the kernel could not work
+//! with.
 
 use std::sync::Arc;
 use std::time::Duration;

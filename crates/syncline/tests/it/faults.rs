@@ -86,8 +86,8 @@ fn resident_bytes() -> u64 {
     pages.unwrap_or(0) * 4096
 }
 
-/// A kernel on the CPU fails: batches on the devices that wait for it never begin, those before it have completed, and
-/// the next run is as any.
+/// A kernel on the CPU fails: batches on the devices that wait for it never begin, those before it
+/// have completed, and the next run is as any.
 #[test]
 fn a_failure_on_the_cpu_ends_the_run_on_all_devices() {
     let Some(devices) = devices() else { return };
@@ -123,7 +123,8 @@ fn a_failure_on_the_cpu_ends_the_run_on_all_devices() {
     }
 }
 
-/// A lane of a device fails: the batch is refused by a device that has no such kernel, after others were submitted.
+/// A lane of a device fails: the batch is refused by a device that has no such kernel, after others
+/// were submitted.
 #[test]
 fn a_kernel_that_a_device_lacks_is_refused_before_anything_runs() {
     let Some(devices) = devices() else { return };

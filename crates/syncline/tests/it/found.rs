@@ -20,8 +20,8 @@ fn every_backend_has_devices_or_a_reason() {
     }
 }
 
-/// What was found by trying, for every pair: parts of one OpenCL device copy from each other, a lane reaches memory of
-/// the CPU from wherever it is, and the rest goes through the host.
+/// What was found by trying, for every pair: parts of one OpenCL device copy from each other, a
+/// lane reaches memory of the CPU from wherever it is, and the rest goes through the host.
 #[test]
 fn the_path_of_every_pair_is_what_its_lanes_can_do() {
     let Some(executor) = executor(ExecutorOptions::default()) else { return };

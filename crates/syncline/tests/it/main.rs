@@ -2,14 +2,15 @@
 //!
 //! - `found`: which devices there are, and how they work together
 //! - `transfers`: bytes between devices of every pair, flat and strided, whole and staged
-//! - `random`: random integer programs over CPU, Vulkan and OpenCL in one plan, against a serial run of plain code
+//! - `random`: random integer programs over CPU, Vulkan and OpenCL in one plan, against a serial
+//!   run of plain code
 //! - `programs`: Cholesky, a layer of a network and attention, over all three
 //! - `doors`: every way to launch a kernel refuses calls that the kernel could not work with
 //! - `faults`: failures, cancels, many runs, and plans dropped half way
 //! - `threads`: which public types are `Send` and `Sync`
 //!
-//! Where `CI` is set, a missing driver is a failure; elsewhere the tests say what they leave out. Each test is over in
-//! seconds on two cores; those marked `ignore` are for `cargo xtask soak`.
+//! Where `CI` is set, a missing driver is a failure; elsewhere the tests say what they leave out.
+//! Each test is over in seconds on two cores; those marked `ignore` are for `cargo xtask soak`.
 
 #![cfg(all(feature = "vulkan", feature = "opencl"))]
 

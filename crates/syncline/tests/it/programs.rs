@@ -24,7 +24,8 @@ fn options(repeats: u32) -> RunOptions {
     }
 }
 
-/// The example with its tasks shared out over the devices in turn; whatever a device has no kernel for stays on the CPU.
+/// The example with its tasks shared out over the devices in turn; whatever a device has no kernel
+/// for stays on the CPU.
 fn program(name: &str, settings: &[(&str, u64)]) -> Program {
     let settings: Vec<_> =
         settings.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
@@ -80,8 +81,8 @@ fn attention_over_all_three_equals_the_serial_run() {
     }
 }
 
-/// Without a choice in the trace, the first repeat measures every kernel on every device, and the others go by that,
-/// which a test of replays decides: here the speeds are the machine's.
+/// Without a choice in the trace, the first repeat measures every kernel on every device, and the
+/// others go by that, which a test of replays decides: here the speeds are the machine's.
 #[test]
 fn what_is_placed_by_measurement_equals_the_serial_run() {
     if !has_drivers() {

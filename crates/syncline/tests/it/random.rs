@@ -1,4 +1,5 @@
-//! Random integer programs over CPU, Vulkan and OpenCL in one plan: every byte as a serial run of plain code gives it.
+//! Random integer programs over CPU, Vulkan and OpenCL in one plan: every byte as a serial run of
+//! plain code gives it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,7 +44,8 @@ fn any_step(rng: &mut Rng, buffers: usize) -> Step {
     };
     let size = *rng.pick(&[1, 3, 5, SIDE]);
     let target = rng.below(buffers);
-    // Kernels do not promise anything for an output that overlaps an input: the others are other buffers.
+    // Kernels do not promise anything for an output that overlaps an input: the others are other
+    // buffers.
     let other = |rng: &mut Rng| (target + 1 + rng.below(buffers - 1)) % buffers;
     let mut args: Vec<(usize, View)> =
         (0..inputs).map(|_| (other(rng), any_tile(rng, size))).collect();
@@ -104,7 +106,8 @@ fn graph_of(steps: &[Step], homes: &[String], machine: &Machine, rng: &mut Rng) 
     graph
 }
 
-/// No byte goes twice from one memory to another between two writes of it: every copy has a use of its own.
+/// No byte goes twice from one memory to another between two writes of it: every copy has a use of
+/// its own.
 fn check_copies(plan: &ExecutionPlan) {
     let mut last: HashMap<(u32, u32, u64), u32> = HashMap::new();
     let mut writes: HashMap<(u64, u64), u32> = HashMap::new();

@@ -1,6 +1,8 @@
-//! Which public types may be sent to other threads, and which may be shared: decided when this file is compiled.
+//! Which public types may be sent to other threads, and which may be shared: decided when this file
+//! is compiled.
 //!
-//! A guard belongs to the thread that took it, which would wait for itself; everything else goes where it likes.
+//! A guard belongs to the thread that took it, which would wait for itself; everything else goes
+//! where it likes.
 
 use std::fs;
 use std::marker::PhantomData;

@@ -27,7 +27,8 @@ fn noise(rng: &mut Rng, bytes: u64) -> Vec<u8> {
     words.take(bytes as usize).collect()
 }
 
-/// Moves `bytes` flat bytes from somewhere in one buffer to somewhere in another, and looks at all of the target.
+/// Moves `bytes` flat bytes from somewhere in one buffer to somewhere in another, and looks at all
+/// of the target.
 fn move_flat(executor: &UnifiedExecutor, from: DeviceSpec, to: DeviceSpec, bytes: u64) {
     move_flat_at(executor, from, to, bytes, 8);
 }
@@ -109,13 +110,15 @@ fn every_pair_moves_every_size_through_the_host_in_pieces() {
 fn every_pair_moves_a_gibibyte() {
     let Some(executor) = executor(ExecutorOptions::default()) else { return };
     for (from, to) in pairs(&executor) {
-        // Without bytes around: two whole buffers are all that a heap of 2 GiB can hold, which is what lavapipe has.
+        // Without bytes around: two whole buffers are all that a heap of 2 GiB can hold, which is
+        // what lavapipe has.
         move_flat_at(&executor, from, to, 1 << 30, 0);
     }
 }
 
-/// With the target's lane held up, the source's lane fills as many slots as there are and then stops: both legs are
-/// under way at the same time, and the host's memory is bounded however much is moved.
+/// With the target's lane held up, the source's lane fills as many slots as there are and then
+/// stops: both legs are under way at the same time, and the host's memory is bounded however much
+/// is moved.
 #[test]
 fn a_staged_transfer_fills_three_slots_ahead_and_no_more() {
     const PIECE: u64 = 64 << 10;

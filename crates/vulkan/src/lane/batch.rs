@@ -40,8 +40,8 @@ pub(super) type Room = Box<MaybeUninit<Batch>>;
 /// Drops `batch`, and returns the memory that it was in.
 pub(super) fn vacate(batch: Box<Batch>) -> Room {
     let place = Box::into_raw(batch);
-    // SAFETY: the address is that of a batch that was ours. It is dropped once: from here on its memory counts as
-    // uninitialised.
+    // SAFETY: the address is that of a batch that was ours. It is dropped once: from here on its
+    // memory counts as uninitialised.
     unsafe {
         std::ptr::drop_in_place(place);
         Box::from_raw(place.cast())

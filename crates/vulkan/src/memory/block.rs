@@ -9,7 +9,8 @@ use ash::vk;
 
 use crate::gpu::{Gpu, lock};
 
-/// The size of a block for many pieces. Drivers allow few allocations (often 4,096), and each takes a while.
+/// The size of a block for many pieces. Drivers allow few allocations (often 4,096), and each takes
+/// a while.
 const BLOCK_BYTES: u64 = 32 << 20;
 /// From this size on a piece is a block of its own.
 const OWN_BLOCK_BYTES: u64 = 8 << 20;
@@ -65,8 +66,8 @@ struct Block {
     gpu: Arc<Gpu>,
 }
 
-// SAFETY: the mapping belongs to the block, which hands out disjoint pieces of it; handles of Vulkan may be used from
-// any thread.
+// SAFETY: the mapping belongs to the block, which hands out disjoint pieces of it; handles of
+// Vulkan may be used from any thread.
 unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
@@ -79,7 +80,8 @@ impl Block {
         }
         let sharing = match gpu.families.len() {
             1 => vk::SharingMode::EXCLUSIVE,
-            // Handing over ownership at every change of lane would cost more than it saves for plain buffers.
+            // Handing over ownership at every change of lane would cost more than it saves for
+            // plain buffers.
             _ => vk::SharingMode::CONCURRENT,
         };
         let info = vk::BufferCreateInfo::default()
@@ -109,8 +111,8 @@ impl Block {
         let info = vk::MemoryAllocateInfo::default()
             .allocation_size(needs.size)
             .memory_type_index(heap.memory_type);
-        // SAFETY: the type exists; the memory is bound once, to a buffer that accepts it, at its start; it is mapped
-        // once, if it is of a type that the host reaches.
+        // SAFETY: the type exists; the memory is bound once, to a buffer that accepts it, at its
+        // start; it is mapped once, if it is of a type that the host reaches.
         unsafe {
             block.memory = gpu.raw.allocate_memory(&info, None).ok()?;
             gpu.raw.bind_buffer_memory(buffer, block.memory, 0).ok()?;
@@ -153,8 +155,8 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: no piece is left, and work in flight holds the pieces that it uses. Freeing unmaps; null handles are
-        // ignored.
+        // SAFETY: no piece is left, and work in flight holds the pieces that it uses. Freeing
+        // unmaps; null handles are ignored.
         unsafe {
             self.gpu.raw.destroy_buffer(self.buffer, None);
             self.gpu.raw.free_memory(self.memory, None);

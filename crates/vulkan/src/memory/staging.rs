@@ -1,4 +1,5 @@
-//! The host's access to memory that it cannot reach: through a pinned piece that it can, chunk by chunk.
+//! The host's access to memory that it cannot reach: through a pinned piece that it can, chunk by
+//! chunk.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +13,8 @@ use crate::gpu::{Gpu, lock};
 /// Bytes moved at a time.
 const CHUNK_BYTES: u64 = 4 << 20;
 
-/// What reads and writes of the host go through. One at a time: they share the way to the device anyway.
+/// What reads and writes of the host go through. One at a time: they share the way to the device
+/// anyway.
 pub(super) struct Staging {
     uploads: Uploads,
     /// Made at the first use, since a device whose memory the host reaches never needs it.
@@ -47,7 +49,8 @@ impl Staging {
         let mut at = offset;
         for part in target.chunks_mut(CHUNK_BYTES as usize) {
             self.with_ready(|ready| {
-                // SAFETY: the caller's promise for the device's side; the chunk is ours and as large.
+                // SAFETY: the caller's promise for the device's side; the chunk is ours and as
+                // large.
                 unsafe {
                     self.move_chunk(ready, piece, at, part.len() as u64, Direction::ToHost)?;
                     std::ptr::copy_nonoverlapping(
@@ -149,8 +152,8 @@ impl Staging {
         let after_stages = vk::PipelineStageFlags::HOST | all;
         let value = ready.moved + 1;
         let none = vk::DependencyFlags::empty();
-        // SAFETY: the command buffer has completed its last use, since every use is waited for, and `lock` makes this
-        // the only one; both ranges lie in buffers that outlive the wait below.
+        // SAFETY: the command buffer has completed its last use, since every use is waited for, and
+        // `lock` makes this the only one; both ranges lie in buffers that outlive the wait below.
         unsafe {
             let recorded = gpu.raw.begin_command_buffer(ready.commands, &begin).and_then(|()| {
                 gpu.raw.cmd_pipeline_barrier(ready.commands, all, all, none, &[before], &[], &[]);
@@ -187,7 +190,8 @@ impl Drop for Staging {
     fn drop(&mut self) {
         let ready = self.ready.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(ready) = ready {
-            // SAFETY: every use was waited for; a device that was lost while in use has nothing running.
+            // SAFETY: every use was waited for; a device that was lost while in use has nothing
+            // running.
             unsafe {
                 self.gpu.raw.destroy_command_pool(ready.pool, None);
                 self.gpu.raw.destroy_semaphore(ready.semaphore, None);

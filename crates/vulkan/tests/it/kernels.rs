@@ -137,7 +137,8 @@ fn wgsl_that_indexes_an_argument_without_elements_reaches_nothing() {
     let args = || vec![KernelArg::inout(empty.clone()), KernelArg::inout(y.clone())];
     let lane = device.lane(LaneKind::Compute);
     for _ in 0..2 {
-        // The parameters say the rank of the second argument: writes to the first must not reach them.
+        // The parameters say the rank of the second argument: writes to the first must not reach
+        // them.
         let command = Command::dispatch(&kernel, args(), vec![]);
         lane.submit(command.into()).unwrap().wait(Deadline::NEVER).unwrap();
         assert_eq!(y.to_vec::<u32>().unwrap()[0], 1);

@@ -67,7 +67,8 @@ fn a_device_dropped_with_work_pending_fails_it_and_ends() {
         assert!(matches!(error.root_cause(), DeviceError::Closed { .. }), "{error}");
         let refused = lane.submit(Batch::new()).unwrap_err();
         assert!(matches!(refused, DeviceError::Closed { .. }), "{refused}");
-        // The memory outlives the device: what ran before it closed is there, and what did not can be written anew.
+        // The memory outlives the device: what ran before it closed is there, and what did not can
+        // be written anew.
         assert_eq!(before.read::<u8>(0, 64).unwrap(), [2; 64]);
         assert!(after.read::<u8>(0, 64).is_err());
         after.write(0, &[5u8; 64]).unwrap();

@@ -40,7 +40,8 @@ fn one_recording_on_two_lanes_dropped_while_it_runs() {
     assert_eq!(view.to_vec::<f32>().unwrap(), [400.0; 64]);
 }
 
-/// Launches share blocks of parameters and sets of bindings where they are the same, and no launch may get those of another.
+/// Launches share blocks of parameters and sets of bindings where they are the same, and no launch
+/// may get those of another.
 #[test]
 fn random_dispatches_equal_their_serial_run() {
     let Some(device) = device() else { return };

@@ -10,7 +10,8 @@ use syncline_vulkan::conformance::elementwise;
 
 use crate::support;
 
-/// Runs `check` on a device whose memory the host reaches, if it does, and on one where it does not.
+/// Runs `check` on a device whose memory the host reaches, if it does, and on one where it does
+/// not.
 fn on_both(check: impl Fn(&dyn syncline_device::Device, &dyn Fn(u64) -> Buffer)) {
     let cpu = CpuDevice::open(CpuOptions::new(0).compute_lanes(1)).unwrap();
     for staged in [false, true] {
@@ -84,8 +85,8 @@ fn strided_copies_between_host_and_device_agree_with_a_loop() {
     });
 }
 
-/// What is only submitted has not happened: a copy by the host must wait for work that the device has yet to do, of its
-/// own lane and of others.
+/// What is only submitted has not happened: a copy by the host must wait for work that the device
+/// has yet to do, of its own lane and of others.
 #[test]
 fn copies_to_the_host_come_after_the_work_of_the_device() {
     on_both(|device, host| {

@@ -1,8 +1,10 @@
-//! Starting the PEs of a group as processes of this program, and ending them all if one cannot go on.
+//! Starting the PEs of a group as processes of this program, and ending them all if one cannot go
+//! on.
 //!
-//! The program starts itself once for each PE, with the arguments that it was given and a [`Role`]. A PE prints lines: what
-//! it has to say on the way, and at last its report. A PE that ends otherwise than well is given as the reason why the
-//! group ended, before what the others say about its absence.
+//! The program starts itself once for each PE, with the arguments that it was given and a [`Role`].
+//! A PE prints lines: what it has to say on the way, and at last its report. A PE that ends
+//! otherwise than well is given as the reason why the group ended, before what the others say about
+//! its absence.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
@@ -37,7 +39,8 @@ impl Role {
         self.join.is_some()
     }
 
-    /// Joins the group as one of `pes`; from here on this process ends with the one that started it.
+    /// Joins the group as one of `pes`; from here on this process ends with the one that started
+    /// it.
     pub(super) fn join(
         &self,
         pes: usize,
@@ -47,7 +50,8 @@ impl Role {
         let (Some(name), Some(rank)) = (&self.join, self.rank) else {
             return Err("this process was not started as a PE".to_owned());
         };
-        // Without it, PEs would only notice at their deadline that nobody is there to read their reports.
+        // Without it, PEs would only notice at their deadline that nobody is there to read their
+        // reports.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
         let is_parent = |parent| getppid() == Pid::from_raw(parent as i32);
         if !self.parent.is_none_or(is_parent) {
@@ -60,8 +64,8 @@ impl Role {
 
 /// Starts `pes` processes and returns what each has printed, by rank, when all have ended well.
 ///
-/// `hear` is told each line as it comes. At `limit` all are ended: PEs have deadlines of their own, and this is for one
-/// that does not even get to them.
+/// `hear` is told each line as it comes. At `limit` all are ended: PEs have deadlines of their own,
+/// and this is for one that does not even get to them.
 pub(super) fn processes(
     pes: usize,
     limit: Option<Instant>,

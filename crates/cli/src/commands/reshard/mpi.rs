@@ -1,4 +1,5 @@
-//! The ranks that `mpirun` started, as the PEs of a command; or a word on what to install, where MPI is not built in.
+//! The ranks that `mpirun` started, as the PEs of a command; or a word on what to install, where
+//! MPI is not built in.
 
 #[cfg(feature = "mpi")]
 pub(super) use ranks::Ranks;
@@ -42,8 +43,9 @@ mod ranks {
             self.0.rank() == 0
         }
 
-        /// Runs `body` on every rank, with slots of this number and size, and returns what each has to say, by rank, on the
-        /// first; nothing on the others. If one fails, the job ends: others may never come to its end in order.
+        /// Runs `body` on every rank, with slots of this number and size, and returns what each has
+        /// to say, by rank, on the first; nothing on the others. If one fails, the job ends: others
+        /// may never come to its end in order.
         pub(in super::super) fn run(
             &self,
             (depth, slot_bytes): (usize, usize),

@@ -1,7 +1,7 @@
 //! `syncline reshard refit`: a made-up model from one layout to another, moved, checked and timed.
 //!
-//! Over `shm` the program starts itself once for each PE; over `local` the PEs are threads; over `mpi` they are the ranks
-//! that `mpirun` started.
+//! Over `shm` the program starts itself once for each PE; over `local` the PEs are threads; over
+//! `mpi` they are the ranks that `mpirun` started.
 
 mod pe;
 mod threads;

@@ -1,4 +1,5 @@
-//! The run as a trace that Chrome's and Perfetto's viewers open: a track per lane, slices, arrows, counters.
+//! The run as a trace that Chrome's and Perfetto's viewers open: a track per lane, slices, arrows,
+//! counters.
 
 use std::io::{self, Write};
 
@@ -78,7 +79,8 @@ fn arrows(
     for (number, edge) in shown {
         let (Some(from), Some(to)) = (timing(edge.pred), timing(edge.succ)) else { continue };
         let kinds = edge.kinds.to_string();
-        // An arrow starts inside the slice that it leaves, and ends at the start of the one that waits.
+        // An arrow starts inside the slice that it leaves, and ends at the start of the one that
+        // waits.
         event(
             json!({"ph": "s", "pid": 1, "tid": from.lane, "id": number, "name": kinds, "cat": "dependency",
             "ts": micros(from.end_ns.saturating_sub(1).max(from.start_ns))}),

@@ -1,13 +1,16 @@
-//! A run as its numbers need it, straight from the plan: no words, no second discovery of dependencies.
+//! A run as its numbers need it, straight from the plan: no words, no second discovery of
+//! dependencies.
 //!
-//! For a million tasks, writing down what was executed and reading it again takes longer than simulating it.
+//! For a million tasks, writing down what was executed and reading it again takes longer than
+//! simulating it.
 
 use syncline_deps::EdgeFlags;
 use syncline_plan::{ExecutionPlan, LaneKind, TaskInfo};
 use syncline_program::{Program, Run};
 use syncline_report::{Lane, Op, OpKind, RunEdge, Timing};
 
-/// The run; `None` where it has copies or shares bytes in arenas, whose dependencies the plan does not list.
+/// The run; `None` where it has copies or shares bytes in arenas, whose dependencies the plan does
+/// not list.
 pub(super) fn of(program: &Program, run: &Run) -> Option<syncline_report::Run> {
     let plan = run.plan.as_ref().filter(|plan| {
         plan.copies().is_empty() && plan.arena_bytes().iter().all(|&bytes| bytes == 0)
@@ -42,7 +45,8 @@ fn edges_of(task: TaskInfo<'_>) -> impl Iterator<Item = RunEdge> {
     })
 }
 
-/// The lanes on which anything could have run, and for each of the run's lanes its number among them.
+/// The lanes on which anything could have run, and for each of the run's lanes its number among
+/// them.
 fn lanes(plan: &ExecutionPlan, run: &Run) -> (Vec<Lane>, Vec<u32>) {
     let mut lanes = Vec::new();
     let numbers = run.lanes.iter().enumerate().map(|(at, name)| {

@@ -10,7 +10,8 @@ use syncline_plan::DeviceIndex;
 use syncline_program::{Program, Run, Tolerance};
 use syncline_report::{Analysis, StepKind};
 
-/// Memory of one device: buffers that are there from the start, and an arena for what comes and goes.
+/// Memory of one device: buffers that are there from the start, and an arena for what comes and
+/// goes.
 struct Peak {
     device: String,
     bytes: u64,
@@ -179,7 +180,8 @@ fn routes(run: &Run) -> Vec<(String, u64)> {
     routes.into_iter().map(|(route, moved)| (route.to_owned(), moved)).collect()
 }
 
-/// What a plan allocates on each of its devices; a stream and a serial run have every buffer from the start.
+/// What a plan allocates on each of its devices; a stream and a serial run have every buffer from
+/// the start.
 fn peaks(program: &Program, run: &Run) -> Vec<Peak> {
     let Some(plan) = &run.plan else {
         let sizes = program.trace().buffers.iter().map(|buffer| buffer.bytes);

@@ -1,9 +1,10 @@
 //! A simulation of the machine: lanes that take ops, each for as long as it costs.
 //!
-//! An op belongs to the lane that holds most of what it waits for. A lane that is free takes, of its own ops that can
-//! start, the one with the longest way to the end. It takes another lane's when it has none, or when one over there is
-//! so much more urgent that it is worth a wait across lanes. Of equally urgent ones it takes the last, its owner the
-//! first, so that neighbours stay together and few waits are needed.
+//! An op belongs to the lane that holds most of what it waits for. A lane that is free takes, of
+//! its own ops that can start, the one with the longest way to the end. It takes another lane's
+//! when it has none, or when one over there is so much more urgent that it is worth a wait across
+//! lanes. Of equally urgent ones it takes the last, its owner the first, so that neighbours stay
+//! together and few waits are needed.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -16,7 +17,8 @@ use crate::successors::Successors;
 /// How many waits across lanes an op must be ahead of a lane's own ones to be taken over.
 const URGENT_SYNCS: u64 = 16;
 
-/// How many of its most urgent ops a lane offers to others; looking at all of them would take too long.
+/// How many of its most urgent ops a lane offers to others; looking at all of them would take too
+/// long.
 const OFFERS: usize = 4;
 
 /// Highest priority first, then the longest way to the end, then first submitted.
@@ -36,7 +38,8 @@ struct Simulation<'a> {
     sync_ns: u64,
     choice: LaneChoice,
     queues: Vec<Queue>,
-    /// What each lane offers to others: found anew whenever its ready ops change, asked for at every step.
+    /// What each lane offers to others: found anew whenever its ready ops change, asked for at
+    /// every step.
     offers: Vec<Option<(u64, Key)>>,
     succs: Successors,
     open_preds: Vec<u32>,
@@ -121,7 +124,8 @@ impl Simulation<'_> {
         best.map(|(when, _, lane)| (lane, when))
     }
 
-    /// Of the most urgent ops of `lane`, the one that was ready first: what another lane would take.
+    /// Of the most urgent ops of `lane`, the one that was ready first: what another lane would
+    /// take.
     fn offer(&self, lane: usize) -> Option<(u64, Key)> {
         self.offers[lane]
     }

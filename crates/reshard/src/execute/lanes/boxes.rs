@@ -1,9 +1,9 @@
 //! Boxes as commands: which lane copies what, and what the host does in between.
 //!
-//! A box goes from one side to another, each in memory that the host reaches or in memory of a device. Between host
-//! memories the host copies, and converts on the way. A device copies by itself what need not be converted, where it
-//! can reach the other side; what has to be converted, or lies on two devices that cannot see each other, is put together in
-//! host memory first:
+//! A box goes from one side to another, each in memory that the host reaches or in memory of a
+//! device. Between host memories the host copies, and converts on the way. A device copies by
+//! itself what need not be converted, where it can reach the other side; what has to be converted,
+//! or lies on two devices that cannot see each other, is put together in host memory first:
 //!
 //! *gather* on the source's lane, then *recode* on the host's, then *scatter* on the target's.
 
@@ -52,7 +52,8 @@ impl Memory {
         Memory::Host { start, buffer: None, tensor: None, keep }
     }
 
-    /// A buffer that the host reaches and that only this run uses: a slot, or something put together on the way.
+    /// A buffer that the host reaches and that only this run uses: a slot, or something put
+    /// together on the way.
     pub fn private(buffer: &Buffer) -> Result<Self, DeviceError> {
         let start = host_start(buffer)?;
         let buffer = Some((buffer.clone(), 0));
@@ -117,8 +118,8 @@ struct HostBox {
     _keep: [Keep; 2],
 }
 
-// SAFETY: a box is moved by the one lane that it is submitted to; its pointers stay valid until then, by the promise of
-// `Moves::submit`.
+// SAFETY: a box is moved by the one lane that it is submitted to; its pointers stay valid until
+// then, by the promise of `Moves::submit`.
 unsafe impl Send for HostBox {}
 // SAFETY: as above; nothing is changed through a shared reference but the target, by that lane.
 unsafe impl Sync for HostBox {}
@@ -226,7 +227,8 @@ impl<'a> Moves<'a> {
         let source = match &source.memory {
             Memory::Host { .. } => source,
             Memory::Device { .. } if matches!(recode, Recode::Restore(_)) => {
-                // Which scale an element has follows from its place: the whole span is kept as it is.
+                // Which scale an element has follows from its place: the whole span is kept as it
+                // is.
                 self.gather_span(copy, &source)?
             }
             Memory::Device { lane, .. } => {
@@ -294,11 +296,12 @@ impl<'a> Moves<'a> {
         Ok(staged.memory)
     }
 
-    /// Submits everything after `after`, and `tail` on a lane of its own behind it. Returns the points at which all is done.
+    /// Submits everything after `after`, and `tail` on a lane of its own behind it. Returns the
+    /// points at which all is done.
     ///
     /// # Safety
-    /// Memory of the process that boxes name stays valid, and is touched by nobody else in a conflicting way, until the
-    /// points are reached or have failed.
+    /// Memory of the process that boxes name stays valid, and is touched by nobody else in a
+    /// conflicting way, until the points are reached or have failed.
     pub unsafe fn submit(
         self,
         after: &[Point],
@@ -416,8 +419,8 @@ fn in_buffer(side: &Side, span: usize) -> (Buffer, usize) {
         Memory::Host { start, keep, .. } => {
             let start = start.wrapping_add(side.offset);
             let start = std::ptr::NonNull::new(start).expect("bound memory has an address");
-            // SAFETY: the box lies in memory that stays valid until all lanes have ended, as `Moves::submit` demands,
-            // and the plan orders what touches it.
+            // SAFETY: the box lies in memory that stays valid until all lanes have ended, as
+            // `Moves::submit` demands, and the plan orders what touches it.
             (unsafe { foreign(start, span, keep.clone()) }, 0)
         }
     }

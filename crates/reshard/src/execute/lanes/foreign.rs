@@ -1,7 +1,7 @@
 //! Buffers over memory that belongs to somebody else: slots, windows, and what callers have bound.
 //!
-//! Lanes copy between buffers. This makes a buffer of any memory that the process can reach, so that a device copies
-//! from and to it as from and to memory of a CPU device.
+//! Lanes copy between buffers. This makes a buffer of any memory that the process can reach, so
+//! that a device copies from and to it as from and to memory of a CPU device.
 
 use std::any::Any;
 use std::fmt;
@@ -16,8 +16,8 @@ pub(super) type Keep = Option<Arc<dyn Any + Send + Sync>>;
 /// A buffer over `bytes` from `start` on.
 ///
 /// # Safety
-/// The memory must be readable and writable for as long as work on the buffer is pending, and whoever submits such work
-/// orders it with everything else that touches the memory.
+/// The memory must be readable and writable for as long as work on the buffer is pending, and
+/// whoever submits such work orders it with everything else that touches the memory.
 pub(super) unsafe fn foreign(start: NonNull<u8>, bytes: usize, keep: Keep) -> Buffer {
     Buffer::new(Arc::new(Foreign { start, bytes: bytes as u64, keep }), bytes as u64)
 }
@@ -29,7 +29,8 @@ struct Foreign {
     keep: Keep,
 }
 
-// SAFETY: it is an address and a size; whoever reads and writes through it argues for itself, by `foreign`'s promise.
+// SAFETY: it is an address and a size; whoever reads and writes through it argues for itself, by
+// `foreign`'s promise.
 unsafe impl Send for Foreign {}
 // SAFETY: as above.
 unsafe impl Sync for Foreign {}
@@ -41,7 +42,8 @@ impl fmt::Debug for Foreign {
     }
 }
 
-// SAFETY: its one buffer has the size of the memory; lanes of CPU devices reach memory of the process.
+// SAFETY: its one buffer has the size of the memory; lanes of CPU devices reach memory of the
+// process.
 unsafe impl Allocator for Foreign {
     fn device(&self) -> DeviceSpec {
         DeviceSpec::CPU

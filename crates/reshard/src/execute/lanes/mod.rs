@@ -1,4 +1,5 @@
-//! The lanes of a pipeline: streams of the device layer on which a PE packs, sends, receives, unpacks and copies.
+//! The lanes of a pipeline: streams of the device layer on which a PE packs, sends, receives,
+//! unpacks and copies.
 //!
 //! | lane | of | does |
 //! | --- | --- | --- |
@@ -9,10 +10,12 @@
 //! | unpack | every device that holds tensors | copies slots into tensors, and gives them back |
 //! | copy | every device that holds tensors | self moves, and moves into memory of peers |
 //!
-//! The slot, send and receive lanes are the bridge between the transport's board and the timelines of this process: their host
-//! functions sleep on the board's bell, and the points at which they complete are "slot free", "sent" and "data ready". No
-//! other lane ever waits for another PE, so that whatever order work on shared buffers has, all of it ends. Slots are waited for
-//! on a lane of their own: on the send lane, a message that is packed would wait behind a slot that is not free yet.
+//! The slot, send and receive lanes are the bridge between the transport's board and the timelines
+//! of this process: their host functions sleep on the board's bell, and the points at which they
+//! complete are "slot free", "sent" and "data ready". No other lane ever waits for another PE, so
+//! that whatever order work on shared buffers has, all of it ends. Slots are waited for on a lane
+//! of their own: on the send lane, a message that is packed would wait behind a slot that is not
+//! free yet.
 
 mod boxes;
 mod foreign;
@@ -95,7 +98,8 @@ impl PipelineLanes {
     /// Lanes of the host: enough for tensors in host memory and in buffers of CPU devices.
     pub fn new() -> Result<Self, DeviceError> {
         let mut options = CpuOptions::new(0).compute_lanes(1);
-        // Its own lane is never used; what sleeps most of the time should run wherever there is room.
+        // Its own lane is never used; what sleeps most of the time should run wherever there is
+        // room.
         (options.copy_lanes, options.pin) = (0, false);
         let host = CpuDevice::open(options)?;
         Ok(Self {
@@ -110,8 +114,8 @@ impl PipelineLanes {
 
     /// Opens lanes on `device`, if that has not happened yet.
     ///
-    /// Tensors in its buffers are then moved by the device itself. Buffers of a CPU device need no lanes of that device:
-    /// without them, the host's do it.
+    /// Tensors in its buffers are then moved by the device itself. Buffers of a CPU device need no
+    /// lanes of that device: without them, the host's do it.
     pub fn add(&mut self, device: &Arc<dyn Device>) -> Result<(), DeviceError> {
         if !self.covers(device.spec()) {
             self.devices.push((device.clone(), Lanes::open(device)?));

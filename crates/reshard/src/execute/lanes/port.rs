@@ -1,7 +1,9 @@
-//! The port between lanes and the transport: what the host functions on the slot, send, receive and unpack lanes do.
+//! The port between lanes and the transport: what the host functions on the slot, send, receive and
+//! unpack lanes do.
 //!
-//! Where the transport has its slots in memory ([`Slots`]), lanes fill and empty those. Where it copies messages on the way,
-//! the port has slots of its own, which a message is copied out of as it is sent and into as it comes.
+//! Where the transport has its slots in memory ([`Slots`]), lanes fill and empty those. Where it
+//! copies messages on the way, the port has slots of its own, which a message is copied out of as
+//! it is sent and into as it comes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,7 +29,8 @@ pub(super) struct Port {
     wait: Wait<'static>,
     program: Arc<Program>,
     targets: Arc<Shards>,
-    /// Where the transport has none that can be filled in place: slots to send from, then slots to receive into.
+    /// Where the transport has none that can be filled in place: slots to send from, then slots to
+    /// receive into.
     own: Vec<Buffer>,
     slots_in_use: Mutex<SlotsInUse>,
 }
@@ -53,22 +56,24 @@ pub(super) struct Expected {
     pub own_slot: usize,
 }
 
-/// Where the boxes of a message lie in its receiver's memory, of a message that has nothing but their checksums.
+/// Where the boxes of a message lie in its receiver's memory, of a message that has nothing but
+/// their checksums.
 pub(super) struct Placed {
     pub starts: Vec<*const u8>,
     /// Keeps that memory mapped.
     pub _keep: Keep,
 }
 
-// SAFETY: addresses that are read by the one lane that is given them, while the refit keeps them valid.
+// SAFETY: addresses that are read by the one lane that is given them, while the refit keeps them
+// valid.
 unsafe impl Send for Placed {}
 
 impl Port {
     /// A port for one refit.
     ///
     /// # Safety
-    /// The caller keeps the transport and what the run's wait refers to until every lane that was given functions of the port has
-    /// ended them.
+    /// The caller keeps the transport and what the run's wait refers to until every lane that was
+    /// given functions of the port has ended them.
     pub unsafe fn new(run: &Run<'_>, lanes: &PipelineLanes) -> Self {
         // SAFETY: only the lifetimes change, and the caller promises that nothing outlives them.
         let (transport, wait) = unsafe {
@@ -91,7 +96,8 @@ impl Port {
         }
     }
 
-    /// The memory that message `at` is sent from: a slot that was claimed for it, or the port's own number `own_slot`.
+    /// The memory that message `at` is sent from: a slot that was claimed for it, or the port's own
+    /// number `own_slot`.
     pub fn send_slot(&self, at: usize, own_slot: usize) -> Result<Memory, DeviceError> {
         if let Some(own) = self.own.get(own_slot) {
             return Memory::private(own);
@@ -120,8 +126,8 @@ impl Port {
     fn buffer(slots: &mut SlotsInUse, memory: SlotMemory) -> Result<Memory, DeviceError> {
         let SlotMemory { start, bytes, keep } = memory;
         let buffer = slots.buffers.entry(start.addr().get()).or_insert_with(|| {
-            // SAFETY: `keep` keeps the slot mapped; it is used while it is claimed, and on this PE in the order of the points
-            // between the lanes.
+            // SAFETY: `keep` keeps the slot mapped; it is used while it is claimed, and on this PE
+            // in the order of the points between the lanes.
             unsafe { foreign(start, bytes, Some(keep)) }
         });
         Memory::private(buffer)
@@ -179,8 +185,8 @@ impl Port {
             return Ok(());
         }
         let start = self.start(&self.send_slot(at, own_slot)?);
-        // SAFETY: the port's slot has room for every message, and what was packed into it is complete, as above; the next
-        // message is packed into it after this one is sent.
+        // SAFETY: the port's slot has room for every message, and what was packed into it is
+        // complete, as above; the next message is packed into it after this one is sent.
         let packed = unsafe { std::slice::from_raw_parts_mut(start, bytes) };
         let header = seal(packed);
         let fill = &mut |place: &mut [u8]| {
@@ -192,8 +198,8 @@ impl Port {
 
     /// The sum of a segment that lies in its receiver's memory.
     fn placed_sum(&self, message: &Message, segment: &Segment, placed: &Placed) -> u32 {
-        // SAFETY: who sends has waited until the boxes were written, who receives has the message that says so, and
-        // nobody writes them after that.
+        // SAFETY: who sends has waited until the boxes were written, who receives has the message
+        // that says so, and nobody writes them after that.
         unsafe { verify::in_place(&self.program, message, segment, |at| placed.starts[at]) }
     }
 
@@ -204,8 +210,9 @@ impl Port {
             let target = self.start(&self.arrived_slot(expected)?);
             let take = &mut |header: Header, message: &[u8]| {
                 self.check(expected, placed, header, message)?;
-                // SAFETY: the message has the size that was checked, for which the port's slot has room, and the slot is
-                // free: the unpacking of the message before has ended before this was submitted.
+                // SAFETY: the message has the size that was checked, for which the port's slot has
+                // room, and the slot is free: the unpacking of the message before has ended before
+                // this was submitted.
                 unsafe {
                     std::ptr::copy_nonoverlapping(message.as_ptr(), target, message.len());
                 }

@@ -1,9 +1,10 @@
 //! One PE's part of a refit on lanes.
 //!
-//! The calling thread submits and waits for points; bytes are moved by lanes. A slot that the slot lane found free is packed, and
-//! sent when the pack lanes say so, and asked for again once it is sent; a message that the receive lane has verified is
-//! unpacked, and its slot given back; in between, the copy lanes do what needs no slot. At most `depth` messages are under way
-//! in each direction, and two batches of copies.
+//! The calling thread submits and waits for points; bytes are moved by lanes. A slot that the slot
+//! lane found free is packed, and sent when the pack lanes say so, and asked for again once it is
+//! sent; a message that the receive lane has verified is unpacked, and its slot given back; in
+//! between, the copy lanes do what needs no slot. At most `depth` messages are under way in each
+//! direction, and two batches of copies.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -68,8 +69,8 @@ impl<'a> LaneRun<'a> {
     /// Runs everything of `run` on `lanes`, and returns when no lane has anything of it left.
     pub fn run(run: &'a Run<'a>, lanes: &'a PipelineLanes) -> Result<(), Failure> {
         let offered = run.offered_lanes();
-        // SAFETY: `drain` waits for every lane before this function returns or unwinds, and nothing is submitted before it
-        // is there.
+        // SAFETY: `drain` waits for every lane before this function returns or unwinds, and nothing
+        // is submitted before it is there.
         let port = Arc::new(unsafe { Port::new(run, lanes) });
         let kept = port.clone();
         let mut drain =
@@ -178,7 +179,8 @@ impl<'a> LaneRun<'a> {
         Ok(())
     }
 
-    /// The point at which there is a slot for the message that is sent as number `asked`; the one `depth` before is sent.
+    /// The point at which there is a slot for the message that is sent as number `asked`; the one
+    /// `depth` before is sent.
     fn ask_slot(&self, sends: &[usize], asked: usize) -> Result<(usize, Point), Stopped> {
         let depth = self.run.transport.shape().depth;
         // The receiver of the oldest message under way is the first to give a slot back.
@@ -204,8 +206,9 @@ impl<'a> LaneRun<'a> {
         let port = self.port.clone();
         let publish =
             HostFunction::new("send", move || port.publish(at, own_slot, placed.as_ref()));
-        // SAFETY: `run` drains all lanes before it returns; the slot is this PE's until it is sent, the sources are
-        // borrowed for the whole run, and what peers announced stays theirs until all have finished.
+        // SAFETY: `run` drains all lanes before it returns; the slot is this PE's until it is sent,
+        // the sources are borrowed for the whole run, and what peers announced stays theirs until
+        // all have finished.
         let points = unsafe { moves.submit(&[free], Some((&self.lanes.send, publish)))? };
         Ok(points.into_iter().next().expect("the point of the function that sends"))
     }
@@ -298,14 +301,15 @@ impl<'a> LaneRun<'a> {
             Ok(())
         });
         let lane = &self.lanes.host_lanes.unpack;
-        // SAFETY: `run` drains all lanes before it returns; the sender leaves the slot alone until it is released, and the
-        // plan writes each byte of the targets once.
+        // SAFETY: `run` drains all lanes before it returns; the sender leaves the slot alone until
+        // it is released, and the plan writes each byte of the targets once.
         let points = unsafe { moves.submit(&[ready], Some((lane, release)))? };
         Ok(points.into_iter().next().expect("the point of the function that releases"))
     }
 
-    /// The boxes that need no slot, in parts no larger than a slot: what has to be put together on the way takes no more memory
-    /// than that, and whoever cancels waits for no more than the batches that are under way.
+    /// The boxes that need no slot, in parts no larger than a slot: what has to be put together on
+    /// the way takes no more memory than that, and whoever cancels waits for no more than the
+    /// batches that are under way.
     fn parts(&self) -> impl Iterator<Item = (&'a Move, CopyPart)> + use<'a> {
         let (run, slot_bytes) = (self.run, self.run.transport.shape().slot_bytes);
         let parts = move |each: &Move| run.program.shape(each.shape).copy.parts(slot_bytes);
@@ -341,8 +345,8 @@ impl<'a> LaneRun<'a> {
                 scales: self.scales(each.source, kind)?,
             })?;
         }
-        // SAFETY: `run` drains all lanes before it returns; the plan writes each byte once, and what peers announced stays
-        // theirs until all have finished.
+        // SAFETY: `run` drains all lanes before it returns; the plan writes each byte once, and
+        // what peers announced stays theirs until all have finished.
         Ok((unsafe { moves.submit(&[], None)? }, placed, kept))
     }
 

@@ -8,7 +8,8 @@ fn batch(src: u32, dst: u32, bytes: u64) -> BatchSize {
     BatchSize { src, dst, number: 0, bytes }
 }
 
-/// Colours, and checks that no PE does two things of a kind in a round and that rounds meet the bound.
+/// Colours, and checks that no PE does two things of a kind in a round and that rounds meet the
+/// bound.
 fn checked(world: u32, sizes: &[BatchSize]) -> Colouring {
     let colouring = colour(world, sizes);
     let (mut sends, mut receives) = (HashSet::new(), HashSet::new());

@@ -10,7 +10,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 /// A handle on each process of the group, opened when it is first asked after.
 ///
 /// A handle refers to the process and not to its number, so that a number given to another process
-/// later does not deceive. It becomes readable at the process's end, also while nobody has reaped it.
+/// later does not deceive. It becomes readable at the process's end, also while nobody has reaped
+/// it.
 pub(super) struct Processes {
     /// The namespace of process numbers that this process lives in; 0 if unknown.
     pub namespace: u64,

@@ -1,8 +1,8 @@
 //! The transport between processes of one host.
 //!
-//! Processes that know nothing of each other but a name join a group through one file in `/dev/shm`,
-//! readable by their user alone. The file's name is gone as soon as the last PE has joined, and the
-//! memory when the last process has ended, however it ended.
+//! Processes that know nothing of each other but a name join a group through one file in
+//! `/dev/shm`, readable by their user alone. The file's name is gone as soon as the last PE has
+//! joined, and the memory when the last process has ended, however it ended.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -111,8 +111,8 @@ pub enum JoinError {
 
 /// Joins the group `name` as PE `rank` of `size`, and returns when all PEs have joined.
 ///
-/// Whoever comes first makes the group; what groups whose processes were all killed have left behind
-/// is cleared away.
+/// Whoever comes first makes the group; what groups whose processes were all killed have left
+/// behind is cleared away.
 pub fn join(
     name: &str,
     rank: usize,
@@ -154,9 +154,11 @@ pub fn join(
     Ok(endpoint)
 }
 
-/// Removes what groups whose processes were all killed before they were complete have left in `directory`.
+/// Removes what groups whose processes were all killed before they were complete have left in
+/// `directory`.
 ///
-/// Whoever makes a group does this too; for a launcher, which knows when all of its processes have ended.
+/// Whoever makes a group does this too; for a launcher, which knows when all of its processes have
+/// ended.
 pub fn sweep(directory: &Path) {
     segment::sweep(directory);
 }

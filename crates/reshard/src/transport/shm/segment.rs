@@ -1,4 +1,5 @@
-//! The file behind a group: named by one who makes it, taken for a group when it is complete, and nameless as soon as all know it.
+//! The file behind a group: named by one who makes it, taken for a group when it is complete, and
+//! nameless as soon as all know it.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
@@ -24,7 +25,8 @@ const PERMISSIONS: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// A group's file, mapped.
 ///
-/// While any process has it open, a shared lock says so; a file that nobody has locked was left behind.
+/// While any process has it open, a shared lock says so; a file that nobody has locked was left
+/// behind.
 pub(super) struct Segment {
     file: File,
     path: PathBuf,
@@ -67,8 +69,9 @@ impl Segment {
 
     /// Makes the file of a group, if nobody else does: whoever names one first reserves its memory.
     ///
-    /// A file has its name only while it is locked, and says that it is being made until it is complete: nobody takes it for a
-    /// group before, and what a maker that is killed leaves is known as such. `None` if the name is taken by now.
+    /// A file has its name only while it is locked, and says that it is being made until it is
+    /// complete: nobody takes it for a group before, and what a maker that is killed leaves is
+    /// known as such. `None` if the name is taken by now.
     fn create(path: &Path, options: &Options, layout: Layout) -> Result<Option<Self>, JoinError> {
         let directory = &options.directory;
         sweep(directory);
@@ -220,8 +223,8 @@ struct Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // In a group that has failed a late peer may still be writing here. It would need the pages again, and get a signal
-        // where there are none left.
+        // In a group that has failed a late peer may still be writing here. It would need the pages
+        // again, and get a signal where there are none left.
         if self.segment.board.verdict().1.is_some() {
             return;
         }
@@ -243,7 +246,8 @@ fn is_same(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Removes the name of a group's file that no process has: everyone who had was killed before the group was complete.
+/// Removes the name of a group's file that no process has: everyone who had was killed before the
+/// group was complete.
 fn remove_if_left(file: &File, path: &Path) -> bool {
     let is_left = Board::state(file).is_some()
         && fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
@@ -255,8 +259,8 @@ fn remove_if_left(file: &File, path: &Path) -> bool {
 
 /// Removes what groups of this user have left in `directory`.
 ///
-/// A file has its name only while it is locked, so that one which can be locked exclusively belongs to nobody. Whoever opens it at
-/// this moment finds it taken and tries again.
+/// A file has its name only while it is locked, so that one which can be locked exclusively belongs
+/// to nobody. Whoever opens it at this moment finds it taken and tries again.
 pub(super) fn sweep(directory: &Path) {
     let Ok(entries) = directory.read_dir() else { return };
     let is_ours = |entry: &std::fs::DirEntry| {

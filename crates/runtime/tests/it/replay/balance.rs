@@ -41,8 +41,8 @@ impl Meeting {
     }
 }
 
-/// `count` independent tasks that are all planned on the first lane: their costs are declared far too low, that of one
-/// task for the second lane far too high.
+/// `count` independent tasks that are all planned on the first lane: their costs are declared far
+/// too low, that of one task for the second lane far too high.
 fn unbalanced(count: u64) -> TaskGraph {
     let mut graph = TaskGraph::new();
     let buffer = graph.add_buffer(BufferSpec::external("words", (count + 1) * 8)).unwrap();
@@ -141,8 +141,8 @@ fn without_stealing_every_op_stays_on_its_lane() {
     assert_eq!(loaded.ran_on(), planned);
 }
 
-/// Bodies were declared to be long, and are not: lanes steal, in runs that were started and in runs that were waited for
-/// alike.
+/// Bodies were declared to be long, and are not: lanes steal, in runs that were started and in runs
+/// that were waited for alike.
 #[test]
 fn runs_of_both_kinds_follow_each_other_where_lanes_steal() {
     let mut graph = TaskGraph::new();
@@ -175,7 +175,8 @@ fn runs_of_both_kinds_follow_each_other_where_lanes_steal() {
     }
 }
 
-/// A plan that is dropped right after its run tells its threads to end, and they must not take that for another run.
+/// A plan that is dropped right after its run tells its threads to end, and they must not take that
+/// for another run.
 #[test]
 fn no_body_runs_after_the_last_run() {
     let count = 4;

@@ -176,8 +176,8 @@ fn a_deadline_counts_while_buffers_are_bound() {
     assert_eq!(buffer.read::<u64>(0, 2).unwrap(), [1; 2]);
 }
 
-// The thread that bound the buffers is known as their holder. On another thread, a bound plan would wait
-// for itself.
+// The thread that bound the buffers is known as their holder. On another thread, a bound plan would
+// wait for itself.
 syncline_testing::assert_not_impl!(BoundPlan<'static>, Send);
 
 const _: fn() = || {

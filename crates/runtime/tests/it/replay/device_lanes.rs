@@ -1,7 +1,7 @@
 //! Plans on lanes of devices: failures, cancels, deadlines, rebinding, many runs.
 //!
-//! The devices are CPU devices, whose kernels can do what no driver's would: fail, panic, and take their time. That
-//! results are right is for `random`.
+//! The devices are CPU devices, whose kernels can do what no driver's would: fail, panic, and take
+//! their time. That results are right is for `random`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -91,7 +91,8 @@ fn a_thousand_runs_take_the_memory_of_one() {
     }
     for (device, before) in devices().iter().zip(before) {
         let allocations = device.memory_use().allocations;
-        // Other tests of this process may use the devices too, so that only growth without bound can be told.
+        // Other tests of this process may use the devices too, so that only growth without bound
+        // can be told.
         assert!(allocations < before.allocations + 500, "{allocations} after {before:?}");
     }
     drop(bound);
@@ -141,7 +142,8 @@ fn a_failure_on_any_lane_is_named_and_the_next_run_works() {
     });
 }
 
-/// Of several tasks in one batch the one that failed is named, and nothing behind it runs, on whatever lane.
+/// Of several tasks in one batch the one that failed is named, and nothing behind it runs, on
+/// whatever lane.
 #[test]
 fn nothing_behind_a_failure_runs() {
     let mut graph = TaskGraph::new();
@@ -263,7 +265,8 @@ fn a_failed_run_leaves_other_work_of_the_device_alone() {
     assert_eq!(word_of(&buffer), 1);
 }
 
-/// While a plan is bound, neither the host nor other work gets at its buffers, though no thread maps them.
+/// While a plan is bound, neither the host nor other work gets at its buffers, though no thread
+/// maps them.
 #[test]
 fn while_bound_the_buffers_are_the_plans_alone() {
     let mut graph = TaskGraph::new();

@@ -98,7 +98,8 @@ fn a_cancel_stops_the_run_and_leaves_the_plan_usable() {
     }
 }
 
-/// The tasks of one lane wait for nothing between them: none may begin after the deadline all the same.
+/// The tasks of one lane wait for nothing between them: none may begin after the deadline all the
+/// same.
 #[test]
 fn no_body_begins_after_the_deadline() {
     for (steal, lanes) in [(Steal::Off, 1), (Steal::On, 2)] {

@@ -29,7 +29,8 @@ fn a_plan_of_a_hundred_thousand_tasks_runs() {
     }
 }
 
-/// One plan, loaded once for each thread; each has a buffer of its own, and all share another one in turns.
+/// One plan, loaded once for each thread; each has a buffer of its own, and all share another one
+/// in turns.
 #[test]
 fn one_plan_runs_on_several_threads_at_once() {
     let plan = compile(&words(3, 20), &Machine::cpu(2));

@@ -27,7 +27,8 @@ fn graph(device: Option<&str>) -> TaskGraph {
     graph
 }
 
-/// Compiles `graph` with `costs`, runs it with bodies that are slow on `slow`, and adds what they took.
+/// Compiles `graph` with `costs`, runs it with bodies that are slow on `slow`, and adds what they
+/// took.
 fn measure(graph: &TaskGraph, costs: &mut CostModel, slow: DeviceSpec) -> Arc<ExecutionPlan> {
     let machine = Machine::new(["cpu:0", "cpu:1"].map(|name| DeviceModel::new(name, 1)).into());
     let options = CompileOptions::default().with_costs(costs);

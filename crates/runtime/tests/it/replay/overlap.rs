@@ -121,8 +121,8 @@ fn a_failed_run_takes_those_started_after_it_along_and_no_other() {
     }
 }
 
-/// Bodies of the second run that had begun before its failure was known may have run, in its second column
-/// too; all of the first run has.
+/// Bodies of the second run that had begun before its failure was known may have run, in its second
+/// column too; all of the first run has.
 #[test]
 fn the_failure_of_a_later_run_does_not_touch_the_one_before() {
     for steal in STEALS {
@@ -137,7 +137,8 @@ fn the_failure_of_a_later_run_does_not_touch_the_one_before() {
                         has_failed.store(true, Ordering::SeqCst);
                         return Err("in the second run".to_owned());
                     }
-                    // The second column of the first run goes on only when the second run has failed.
+                    // The second column of the first run goes on only when the second run has
+                    // failed.
                     (1, 1) => wait_until(|| has_failed.load(Ordering::SeqCst))?,
                     _ => {}
                 }

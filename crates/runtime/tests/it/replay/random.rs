@@ -15,7 +15,8 @@ use super::{compile, devices, serial};
 #[path = "../../../../plan/tests/it/program.rs"]
 mod program;
 
-/// Runs `graph` a few times on `machine` and beside it serially, and compares all that the caller can see.
+/// Runs `graph` a few times on `machine` and beside it serially, and compares all that the caller
+/// can see.
 fn compare(rng: &mut Rng, graph: &TaskGraph, machine: &Machine) {
     compare_with(rng, graph, machine, LoadOptions::default());
 }

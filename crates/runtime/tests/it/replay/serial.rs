@@ -7,8 +7,9 @@ use syncline_device::{Kernel, KernelArgs};
 use syncline_plan::{BufferKind, TaskGraph, TaskInfo};
 use syncline_runtime::replay::TaskBody;
 
-/// What a test task does, whatever its arguments lie in: folds all that it reads, and writes the outcome over all that
-/// it writes. `get` and `set` are given an argument and the number of an element.
+/// What a test task does, whatever its arguments lie in: folds all that it reads, and writes the
+/// outcome over all that it writes. `get` and `set` are given an argument and the number of an
+/// element.
 fn fold(
     seed: u64,
     args: &[(Access, u64)],

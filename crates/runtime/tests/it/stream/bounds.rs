@@ -234,7 +234,8 @@ fn ten_million_tasks_in_constant_memory() {
         assert_eq!(total.load(Ordering::Relaxed), TASKS);
         let stats = stream.stats();
         assert!(stats.ring_tasks.high <= 256 && stats.heap_bytes.high <= 4096, "{stats:?}");
-        // Other tests of this binary allocate at the same time; a leak of one byte a task would show nevertheless.
+        // Other tests of this binary allocate at the same time; a leak of one byte a task would
+        // show nevertheless.
         let grown = crate::ALLOCATOR.bytes_live().saturating_sub(live_after_warm_up);
         assert!(grown < 64 << 20, "{grown} bytes more");
     });

@@ -39,7 +39,8 @@ fn a_captured_run_replays_to_every_edge_also_to_tasks_that_had_ended() {
             let features =
                 Features { manual: true, children: true, outputs: true, failures: false };
             let program = Program::random(rng, 40, features);
-            // A ring of four: nearly every predecessor has ended and was forgotten before its successor comes.
+            // A ring of four: nearly every predecessor has ended and was forgotten before its
+            // successor comes.
             let options = StreamOptions { ring_tasks: 4, workers: 2, ..Default::default() };
             let stream = Stream::new(options).expect("valid options");
             let make = |buffer| stream.buffer_of(&initial(buffer)).expect("small");

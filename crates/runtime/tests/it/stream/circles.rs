@@ -164,7 +164,8 @@ fn tasks_that_wait_for_each_other_over_two_streams_end_with_an_error() {
             let outcomes: Vec<_> = (streams.iter().zip(&tasks))
                 .map(|(stream, task)| stream.wait_within(task, LONG))
                 .collect();
-            // One wait is refused; its task fails, and so does the other one, which waits for that task.
+            // One wait is refused; its task fails, and so does the other one, which waits for that
+            // task.
             assert!(outcomes.iter().all(|outcome| match outcome {
                 Err(error) => error.failure().is_some(),
                 Ok(()) => false,
@@ -240,8 +241,9 @@ fn a_task_that_excludes_another_one_may_not_wait_for_what_is_behind_that() {
     });
 }
 
-/// Every task waits, while it runs, for tasks that were submitted before it, to either stream, or opens what they wrote.
-/// No such wait is in a circle, so that none may be refused, whichever thread runs what.
+/// Every task waits, while it runs, for tasks that were submitted before it, to either stream, or
+/// opens what they wrote. No such wait is in a circle, so that none may be refused, whichever
+/// thread runs what.
 #[test]
 fn waits_of_tasks_for_earlier_tasks_of_two_streams_all_succeed() {
     ends(|| {

@@ -113,7 +113,8 @@ fn a_task_cannot_wait_for_the_stream_that_runs_it() {
         let (inner, inner_buffer) = (stream.clone(), buffer.clone());
         let (send, receive) = std::sync::mpsc::channel();
         let task = Task::new("itself").inout(&buffer, words(1)).body(move |_| {
-            // The handle of this very task: a cycle. Refused at once, as is everything else that waits for it.
+            // The handle of this very task: a cycle. Refused at once, as is everything else that
+            // waits for it.
             let handle: syncline_runtime::stream::TaskHandle =
                 receive.recv_timeout(LONG).map_err(|error| error.to_string())?;
             let refused = [

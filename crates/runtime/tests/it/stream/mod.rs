@@ -45,7 +45,8 @@ fn read(stream: &Stream, buffer: &StreamBuffer) -> Vec<u64> {
     guard.as_slice::<u64>().expect("whole words").to_vec()
 }
 
-/// Runs `test` on a thread of its own and fails when it does not end: submissions wait without a deadline.
+/// Runs `test` on a thread of its own and fails when it does not end: submissions wait without a
+/// deadline.
 fn ends(test: impl FnOnce() + Send + 'static) {
     ends_within(2 * LONG, test);
 }

@@ -115,7 +115,8 @@ impl Program {
         program
     }
 
-    /// What the buffers hold after the steps in their order, without those that fail or depend on one that does.
+    /// What the buffers hold after the steps in their order, without those that fail or depend on
+    /// one that does.
     pub fn run_serially(&self) -> Vec<Vec<u64>> {
         let mut buffers: Vec<_> = (0..self.buffers).map(initial).collect();
         let origins = self.origins();
@@ -128,7 +129,8 @@ impl Program {
         buffers
     }
 
-    /// For each step the oldest failing step that it depends on, itself included: every pair is compared.
+    /// For each step the oldest failing step that it depends on, itself included: every pair is
+    /// compared.
     pub fn origins(&self) -> Vec<Option<usize>> {
         let mut origins: Vec<Option<usize>> = Vec::new();
         for (at, step) in self.steps.iter().enumerate() {
@@ -147,8 +149,8 @@ impl Program {
     /// Submits everything, and returns a handle of every step.
     pub fn submit(&self, stream: &Stream, buffers: &[StreamBuffer]) -> Vec<TaskHandle> {
         let auto = stream.scope("auto");
-        // SAFETY: `Program::random` makes every manual step depend on all earlier steps that it conflicts with; the host
-        // touches no buffer before everything has been awaited.
+        // SAFETY: `Program::random` makes every manual step depend on all earlier steps that it
+        // conflicts with; the host touches no buffer before everything has been awaited.
         let manual = unsafe { stream.manual_scope("manual") };
         let mut handles: Vec<TaskHandle> = Vec::new();
         for step in &self.steps {
@@ -160,7 +162,8 @@ impl Program {
             let scope: &Scope = if step.manual { &manual } else { &auto };
             let handle = scope.submit(task).unwrap_or_else(|error| panic!("{step:?}: {error}"));
             if step.takes {
-                // The maker's output is no longer needed by the host: a heap of one output is enough.
+                // The maker's output is no longer needed by the host: a heap of one output is
+                // enough.
                 let maker = handles.pop().expect("after its maker");
                 handles.push(maker.without_outputs());
             }

@@ -114,8 +114,8 @@ fn a_waiter_begins_no_task_after_its_deadline() {
     });
 }
 
-/// A task with children that have children, `levels` deep. Each level notes that it has begun, waits for the gate, and
-/// then goes on submitting for as long as it may.
+/// A task with children that have children, `levels` deep. Each level notes that it has begun,
+/// waits for the gate, and then goes on submitting for as long as it may.
 fn family(levels: u32, begun: &Arc<AtomicUsize>, gate: &Gate, late: &Arc<AtomicUsize>) -> Task {
     let (begun, gate, late) = (begun.clone(), gate.clone(), late.clone());
     Task::new("family").parent(move |task| {

@@ -1,10 +1,12 @@
-//! Made-up values: every byte of every tensor follows from its name in the source layout and its place in the whole tensor.
+//! Made-up values: every byte of every tensor follows from its name in the source layout and its
+//! place in the whole tensor.
 
 use syncline_reshard::{Layout, TensorLayout};
 
 /// The shards that `rank` holds of `layout`, by name; empty ones are left out.
 ///
-/// What is tied in `source` has one value, whatever it is called and however often it is stored in `layout`.
+/// What is tied in `source` has one value, whatever it is called and however often it is stored in
+/// `layout`.
 pub(super) fn shards(layout: &Layout, source: &Layout, rank: usize) -> Vec<(String, Vec<u8>)> {
     let held = layout.tensors().iter().map(|tensor| {
         let found = tensor.names().find_map(|name| source.tensor(name));
