@@ -8,8 +8,13 @@ use crate::command::{self, TARGET, cargo_command, output};
 use crate::{nextest, steps};
 
 /// Whose code is unsafe, and whose callbacks meet it.
-const PACKAGES: &[&str] =
-    &["syncline-device", "syncline-runtime", "syncline-reshard", "syncline-kernels"];
+const PACKAGES: &[&str] = &[
+    "syncline-copy",
+    "syncline-device",
+    "syncline-runtime",
+    "syncline-reshard",
+    "syncline-kernels",
+];
 
 /// Left out under AddressSanitizer: counters of allocations replace the allocator; measures of
 /// memory count what the sanitizer keeps; long runs find nothing new; what drivers compile is not

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use syncline_copy::convert::convert_slice;
 use syncline_deps::Dtype;
-use syncline_reshard::convert::convert_slice;
 use syncline_reshard::{CopyBox, Dims, NdBox, Side, TransferOp, TransferPlan};
 
 use crate::source::Checkpoint;

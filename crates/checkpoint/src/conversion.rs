@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use syncline_copy::convert::is_supported;
 use syncline_deps::Dtype;
-use syncline_reshard::convert::is_supported;
 use syncline_reshard::{PlanOptions, TransferPlan};
 
 use crate::chunk::{Chunk, chunks};

@@ -110,7 +110,7 @@ pub fn target_specs(source: &Checkpoint, dtype: Option<Dtype>) -> Vec<TensorSpec
 
 /// True for the types that can be converted to each other.
 pub(crate) fn is_float(dtype: Dtype) -> bool {
-    syncline_reshard::convert::is_supported(dtype, Dtype::F32)
+    syncline_copy::convert::is_supported(dtype, Dtype::F32)
 }
 
 /// A tensor keeps the name of its element type where its elements are not converted.

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
+use syncline_copy::convert::is_supported;
 use syncline_deps::Dtype;
-use syncline_reshard::convert::is_supported;
 
 use crate::element::ElementType;
 use crate::error::CheckpointError;

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use syncline_copy::convert::convert_slice;
 use syncline_deps::Dtype;
 use syncline_reshard::TransferPlan;
-use syncline_reshard::convert::convert_slice;
 
 use crate::chunk::{Chunk, chunks};
 use crate::conversion::all_conversions;

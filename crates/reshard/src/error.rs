@@ -3,9 +3,9 @@
 use syncline_deps::{Dtype, MAX_DIMS};
 use syncline_files::FormError;
 
-use crate::convert::ConvertError;
 use crate::dims::{Dims, NdBox};
 use crate::layout::{BYTES_MAX, WORLD_MAX};
+use syncline_copy::convert::ConvertError;
 
 /// Why a layout was refused, or why no plan leads from one to another.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -11,7 +11,6 @@
 //! [`Failure`](transport::Failure).
 
 mod boxes;
-pub mod convert;
 mod copy;
 mod dims;
 mod error;

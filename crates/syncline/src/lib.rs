@@ -5,6 +5,7 @@
 //! | module | what is in it |
 //! | --- | --- |
 //! | [`deps`] | views, regions, dependency discovery, captures and their replay |
+//! | [`copy`] | strided copies and element conversions |
 //! | [`plan`] | task graphs, and their compilation into execution plans |
 //! | [`device`] | devices, lanes, timelines, buffers, kernels |
 //! | [`kernels`] | the built-in kernels |
@@ -19,6 +20,7 @@
 mod backends;
 
 pub use backends::{register_backends, registry};
+pub use syncline_copy as copy;
 #[cfg(feature = "cuda")]
 pub use syncline_cuda as cuda;
 pub use syncline_deps as deps;

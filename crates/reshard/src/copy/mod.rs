@@ -10,7 +10,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-use crate::convert::{Converter, mx};
+use syncline_copy::convert::{Converter, mx};
 
 pub(crate) use fan::{PARTS_MAX, Part, copy_fan};
 pub(crate) use stream::{Store, fence};

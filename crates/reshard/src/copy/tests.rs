@@ -4,7 +4,7 @@ use syncline_deps::Dtype;
 use syncline_testing::for_seeds;
 
 use super::*;
-use crate::convert::converter;
+use syncline_copy::convert::converter;
 
 fn steps(shape: &[usize], element: usize) -> Vec<usize> {
     let mut steps = vec![element; shape.len()];

@@ -9,13 +9,13 @@ use std::collections::hash_map::Entry;
 
 use syncline_deps::Dtype;
 
-use crate::convert::mx::{self, Restorer};
-use crate::convert::{self, Converter};
 use crate::copy::{Change, CopyShape};
 use crate::dims::{Dims, NdBox};
 use crate::error::ReshardError;
 use crate::schedule::{Batch, Schedule};
 use crate::transfer::{CopyBox, PlanTensor, Recoding, TransferOp, TransferPlan};
+use syncline_copy::convert::mx::{self, Restorer};
+use syncline_copy::convert::{self, Converter};
 
 /// A box between a tensor of this PE and a slot.
 #[derive(Clone, Copy, Debug)]

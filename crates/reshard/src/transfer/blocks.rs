@@ -8,9 +8,9 @@ use syncline_deps::Dtype;
 
 use super::recoding::{check_scale_shape, in_blocks, refused};
 use super::{BlockScales, PlanTensor, Recoding};
-use crate::convert::mx;
 use crate::error::ReshardError;
 use crate::layout::{Layout, Pattern, TensorLayout};
+use syncline_copy::convert::mx;
 
 /// The declared patterns, each with the suffix of the scales.
 pub(super) struct Blocks {

@@ -9,11 +9,11 @@ use super::recoding::{BlockPlacements, Recoding};
 use super::template::{Demand, Side, Supply, TemplateBuilder, Templates};
 use super::traffic::TrafficCounter;
 use super::{PlanOptions, PlanTensor, TransferOp, TransferPlan};
-use crate::convert::{self, ConvertError};
 use crate::dims::Dims;
 use crate::error::ReshardError;
 use crate::hash::{FastMap, Hasher64};
 use crate::layout::{Layout, NameNumbers, Placement, Shard, gcd, scaled};
+use syncline_copy::convert::{self, ConvertError};
 
 pub(super) fn build(
     from: &Layout,

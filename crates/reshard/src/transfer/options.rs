@@ -31,7 +31,8 @@ impl PlanOptions {
     }
 
     /// Declares that tensors whose names match `pattern` are MXFP8 where they are `f8_e4m3` or
-    /// `f8_e5m2`: the scales of their blocks ([`mx`](crate::convert::mx)) are in the tensor whose
+    /// `f8_e5m2`: the scales of their blocks ([`mx`](syncline_copy::convert::mx)) are in the
+    /// tensor whose
     /// name has `suffix` appended.
     ///
     /// From a wide format to eight bits both tensors come from the one that the source has; from

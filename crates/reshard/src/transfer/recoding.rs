@@ -12,11 +12,11 @@ use std::sync::Arc;
 use syncline_deps::Dtype;
 
 use super::PlanTensor;
-use crate::convert::mx;
 use crate::dims::Dims;
 use crate::error::ReshardError;
 use crate::hash::FastMap;
 use crate::layout::{Layout, Piece, Placement, Shard};
+use syncline_copy::convert::mx;
 
 /// How the elements of a tensor change on the way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use syncline_copy::convert::mx;
 use syncline_deps::Dtype;
 use syncline_device::Device;
-use syncline_reshard::convert::mx;
 use syncline_reshard::transport::local;
 use syncline_reshard::{
     Dims, Layout, MeshLayout, PlanOptions, ServiceOptions, Target, Targets, TensorSpec,

@@ -7,12 +7,12 @@
 
 use std::sync::Arc;
 
+use syncline_copy::convert::convert_slice;
 use syncline_deps::{Dtype, View};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::registry::BackendProbe;
 use syncline_device::{Batch, BufferView, Command, Device, Kernel, KernelArg, LaneKind};
 use syncline_opencl::OpenClOptions;
-use syncline_reshard::convert::convert_slice;
 use syncline_reshard::transport::{Transport, local, shm};
 use syncline_reshard::{
     CopyService, Layout, PlanOptions, Refit, ServiceOptions, Sources, Target, Targets, Versions,

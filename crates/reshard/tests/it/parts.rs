@@ -1,8 +1,8 @@
 //! What one PE does in refits that threads, processes and ranks of other transports run alike, and
 //! what it must then hold.
 
+use syncline_copy::convert::convert_slice;
 use syncline_deps::Dtype;
-use syncline_reshard::convert::convert_slice;
 use syncline_reshard::transport::{Session, Transport, Wait};
 use syncline_reshard::{
     CopyService, Layout, PipelineExecutor, PlanOptions, Refit, ServiceOptions, Sources, Target,

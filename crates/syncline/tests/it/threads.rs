@@ -8,7 +8,7 @@ use std::fs;
 use std::marker::PhantomData;
 use std::path::Path;
 
-use syncline::{deps, device, kernels, plan, reshard, runtime};
+use syncline::{copy, deps, device, kernels, plan, reshard, runtime};
 
 /// An inherent constant hides the one of the trait, where its bounds are met.
 struct Probe<T>(PhantomData<T>);
@@ -102,7 +102,7 @@ threads! { true true:
     reshard::CopyBox, reshard::PairTraffic, reshard::PlanOptions, reshard::PlanTensor, reshard::Recoding,
     reshard::Run, reshard::Side, reshard::Traffic, reshard::TransferOp, reshard::TransferPlan,
     reshard::simulate::Cluster, reshard::simulate::Link, reshard::simulate::LinkKind,
-    reshard::simulate::LinkUse, reshard::simulate::Prediction, reshard::convert::ConvertError,
+    reshard::simulate::LinkUse, reshard::simulate::Prediction, copy::convert::ConvertError,
     reshard::transport::Endpoint, reshard::transport::Corrupted, reshard::transport::Failure,
     reshard::transport::Phase, reshard::transport::Shape, reshard::transport::Window,
     reshard::transport::WindowId, reshard::transport::Ticket, reshard::transport::Header,

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use syncline_copy::convert::is_supported;
 use syncline_deps::Dtype;
-use syncline_reshard::convert::is_supported;
 use syncline_reshard::{
     Layout, LayoutFile, PlanOptions, ReshardError, Schedule, TransferPlan, write_transfers,
 };

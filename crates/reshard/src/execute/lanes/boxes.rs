@@ -19,8 +19,8 @@ use super::super::bindings::Held;
 use super::super::program::Recode;
 use super::PipelineLanes;
 use super::foreign::{Keep, foreign};
-use crate::convert::mx;
 use crate::copy::{self, Change, CopyShape, Loop, Store};
+use syncline_copy::convert::mx;
 
 /// One side of a box.
 #[derive(Clone, Debug)]

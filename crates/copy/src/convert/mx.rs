@@ -1,11 +1,7 @@
 //! MXFP8: blocks of 32 eight-bit elements that share one power-of-two scale.
 //!
 //! Blocks run along the last dimension of a tensor. Its elements are one tensor and their scales
-//! another, of the same shape but for the last dimension, which is 32 times shorter;
-//! [`PlanOptions::block_scales`] declares which tensors belong together, and a refit then quantises
-//! or restores them while it packs.
-//!
-//! [`PlanOptions::block_scales`]: crate::PlanOptions::block_scales
+//! another, of the same shape but for the last dimension, which is 32 times shorter.
 //!
 //! The scale is an `f8_e8m0`: the byte `s` means 2^(s-127). It is chosen from the largest finite
 //! magnitude of the block, so that this lands in the topmost binade of the element format; what
@@ -14,41 +10,41 @@
 //!
 //! ```
 //! use syncline_deps::Dtype;
-//! use syncline_reshard::convert::mx;
+//! use syncline_copy::convert::mx;
 //!
 //! let source: Vec<u8> = (0..32).flat_map(|i| (i as f32).to_le_bytes()).collect();
 //! let (mut elements, mut scales, mut back) = ([0; 32], [0; 1], [0; 128]);
 //! mx::quantise(Dtype::F32, &source, Dtype::F8E4M3, &mut elements, &mut scales)?;
 //! mx::dequantise(Dtype::F8E4M3, &elements, &scales, Dtype::F32, &mut back)?;
 //! assert_eq!(back[4..8], 1f32.to_le_bytes());
-//! # Ok::<(), syncline_reshard::convert::ConvertError>(())
+//! # Ok::<(), syncline_copy::convert::ConvertError>(())
 //! ```
 
 use syncline_deps::Dtype;
 
-use super::element::{Bf16, E4m3, E5m2, Element, F16, F32};
+use super::format::{Bf16, E4m3, E5m2, F16, F32, FloatFormat};
 use super::{ConvertError, Converter};
 
 /// Elements that share one scale.
 pub const BLOCK: usize = 32;
 
 /// An element format that blocks can have.
-trait BlockElement: Element {
+trait BlockFormat: FloatFormat {
     /// The exponent of its topmost binade.
     const TOP: i32;
 }
 
-impl BlockElement for E4m3 {
+impl BlockFormat for E4m3 {
     const TOP: i32 = 8;
 }
 
-impl BlockElement for E5m2 {
+impl BlockFormat for E5m2 {
     const TOP: i32 = 15;
 }
 
 /// Restores elements with their scales to another format. The number says how many elements of the
 /// first block come before the first element.
-pub(crate) type Restorer = fn(&[u8], usize, &[u8], &mut [u8]);
+pub type Restorer = fn(&[u8], usize, &[u8], &mut [u8]);
 
 /// The function chosen by a plain format and a block format, in the order of the parameters of
 /// `$run`.
@@ -67,17 +63,17 @@ macro_rules! by_formats {
 }
 
 /// Quantises whole blocks of `from` to elements of `to`.
-pub(crate) fn elements_converter(from: Dtype, to: Dtype) -> Option<Converter> {
+pub fn elements_converter(from: Dtype, to: Dtype) -> Option<Converter> {
     by_formats!(from, to, to_elements)
 }
 
 /// Computes the scales of whole blocks of `from`, for elements of `to`.
-pub(crate) fn scales_converter(from: Dtype, to: Dtype) -> Option<Converter> {
+pub fn scales_converter(from: Dtype, to: Dtype) -> Option<Converter> {
     by_formats!(from, to, to_scales)
 }
 
 /// Restores elements of `from` and their scales to `to`.
-pub(crate) fn restorer(from: Dtype, to: Dtype) -> Option<Restorer> {
+pub fn restorer(from: Dtype, to: Dtype) -> Option<Restorer> {
     by_formats!(to, from, restore)
 }
 
@@ -146,11 +142,11 @@ pub fn dequantise(
 /// Compiles `$body` for eight lanes as well, and takes that where the processor has them.
 macro_rules! vectorised {
     ($name:ident, $body:ident, ($($arg:ident: $kind:ty),*)) => {
-        fn $name<P: Element, B: BlockElement>($($arg: $kind),*) {
-            #[cfg(target_arch = "x86_64")]
+        fn $name<P: FloatFormat, B: BlockFormat>($($arg: $kind),*) {
+            #[cfg(all(feature = "execute", target_arch = "x86_64"))]
             {
                 #[target_feature(enable = "avx2")]
-                fn wide<P: Element, B: BlockElement>($($arg: $kind),*) {
+                fn wide<P: FloatFormat, B: BlockFormat>($($arg: $kind),*) {
                     $body::<P, B>($($arg),*);
                 }
                 if std::is_x86_feature_detected!("avx2") {
@@ -173,7 +169,7 @@ vectorised!(
 );
 
 #[inline(always)]
-fn quantise_blocks<P: Element, B: BlockElement>(source: &[u8], elements: &mut [u8]) {
+fn quantise_blocks<P: FloatFormat, B: BlockFormat>(source: &[u8], elements: &mut [u8]) {
     let blocks = source.chunks_exact(BLOCK * P::BYTES).zip(elements.chunks_exact_mut(BLOCK));
     for (source, elements) in blocks {
         let wide = widen::<P>(source);
@@ -185,14 +181,14 @@ fn quantise_blocks<P: Element, B: BlockElement>(source: &[u8], elements: &mut [u
 }
 
 #[inline(always)]
-fn scale_blocks<P: Element, B: BlockElement>(source: &[u8], scales: &mut [u8]) {
+fn scale_blocks<P: FloatFormat, B: BlockFormat>(source: &[u8], scales: &mut [u8]) {
     for (source, scale) in source.chunks_exact(BLOCK * P::BYTES).zip(scales) {
         *scale = block_scale(&widen::<P>(source), B::TOP);
     }
 }
 
 #[inline(always)]
-fn restore_blocks<P: Element, B: BlockElement>(
+fn restore_blocks<P: FloatFormat, B: BlockFormat>(
     elements: &[u8],
     skipped: usize,
     scales: &[u8],
@@ -210,7 +206,7 @@ fn restore_blocks<P: Element, B: BlockElement>(
 }
 
 #[inline(always)]
-fn restore_block<P: Element, B: BlockElement>(elements: &[u8], scale: u8, target: &mut [u8]) {
+fn restore_block<P: FloatFormat, B: BlockFormat>(elements: &[u8], scale: u8, target: &mut [u8]) {
     // 0xff is the format's NaN: a block without a scale has no values.
     let factor = if scale == 0xff { f32::NAN } else { power_of_two(i32::from(scale) - 127) };
     for (element, target) in elements.iter().zip(target.chunks_exact_mut(P::BYTES)) {
@@ -221,7 +217,7 @@ fn restore_block<P: Element, B: BlockElement>(elements: &[u8], scale: u8, target
 
 /// The bits of a block's elements as `f32`.
 #[inline(always)]
-fn widen<P: Element>(source: &[u8]) -> [u32; BLOCK] {
+fn widen<P: FloatFormat>(source: &[u8]) -> [u32; BLOCK] {
     let mut wide = [0; BLOCK];
     for (bits, element) in wide.iter_mut().zip(source.chunks_exact(P::BYTES)) {
         *bits = P::widen(P::load(element));

@@ -1,4 +1,4 @@
-//! Element conversion: whole slices from one floating-point format to another.
+//! FloatFormat conversion: whole slices from one floating-point format to another.
 //!
 //! Every format here is exact in `f32`, so each conversion is one widening and one rounding: to
 //! nearest, ties to even. What has no value in the target is defined, not left to the machine:
@@ -17,23 +17,23 @@
 //!
 //! ```
 //! use syncline_deps::Dtype;
-//! use syncline_reshard::convert::convert_slice;
+//! use syncline_copy::convert::convert_slice;
 //!
 //! let source = 1.5f32.to_le_bytes();
 //! let mut target = [0; 2];
 //! convert_slice(Dtype::F32, Dtype::BF16, &source, &mut target)?;
 //! assert_eq!(u16::from_le_bytes(target), 0x3fc0);
-//! # Ok::<(), syncline_reshard::convert::ConvertError>(())
+//! # Ok::<(), syncline_copy::convert::ConvertError>(())
 //! ```
 
-mod element;
+mod format;
 pub mod mx;
 #[cfg(test)]
 mod tests;
 
 use syncline_deps::Dtype;
 
-use element::{Bf16, E4m3, E5m2, Element, F16, F32};
+use format::{Bf16, E4m3, E5m2, F16, F32, FloatFormat};
 
 /// A conversion that cannot be done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,10 +76,10 @@ pub enum ConvertError {
     },
 }
 
-/// Converts a run of elements; lengths were checked when it was chosen.
-pub(crate) type Converter = fn(&[u8], &mut [u8]);
+/// Converts a run of elements: as many as both slices hold.
+pub type Converter = fn(&[u8], &mut [u8]);
 
-/// Whether [`convert_slice`] can go from `from` to `to`.
+/// Returns `true` if [`convert_slice`] can go from `from` to `to`.
 pub fn is_supported(from: Dtype, to: Dtype) -> bool {
     converter(from, to).is_some()
 }
@@ -104,9 +104,9 @@ pub fn convert_slice(
     Ok(())
 }
 
-/// The function that converts `from` to `to`.
-pub(crate) fn converter(from: Dtype, to: Dtype) -> Option<Converter> {
-    fn from_format<S: Element>(to: Dtype) -> Option<Converter> {
+/// Returns the function that converts `from` to `to`, or `None` if there is none.
+pub fn converter(from: Dtype, to: Dtype) -> Option<Converter> {
+    fn from_format<S: FloatFormat>(to: Dtype) -> Option<Converter> {
         Some(match to {
             Dtype::F32 => run::<S, F32>,
             Dtype::F16 => run::<S, F16>,
@@ -129,8 +129,8 @@ pub(crate) fn converter(from: Dtype, to: Dtype) -> Option<Converter> {
     }
 }
 
-fn run<S: Element, T: Element>(source: &[u8], target: &mut [u8]) {
-    #[cfg(target_arch = "x86_64")]
+fn run<S: FloatFormat, T: FloatFormat>(source: &[u8], target: &mut [u8]) {
+    #[cfg(all(feature = "execute", target_arch = "x86_64"))]
     if std::is_x86_feature_detected!("avx2") {
         // SAFETY: the processor has AVX2, as was just asked.
         unsafe { run_avx2::<S, T>(source, target) };
@@ -139,15 +139,15 @@ fn run<S: Element, T: Element>(source: &[u8], target: &mut [u8]) {
     run_portable::<S, T>(source, target);
 }
 
-/// The portable loop, compiled for eight lanes: written without branches, it vectorises as it is.
-#[cfg(target_arch = "x86_64")]
+/// The portable loop, compiled for AVX2: without branches, it vectorises as it is.
+#[cfg(all(feature = "execute", target_arch = "x86_64"))]
 #[target_feature(enable = "avx2")]
-fn run_avx2<S: Element, T: Element>(source: &[u8], target: &mut [u8]) {
+fn run_avx2<S: FloatFormat, T: FloatFormat>(source: &[u8], target: &mut [u8]) {
     run_portable::<S, T>(source, target);
 }
 
 #[inline(always)]
-fn run_portable<S: Element, T: Element>(source: &[u8], target: &mut [u8]) {
+fn run_portable<S: FloatFormat, T: FloatFormat>(source: &[u8], target: &mut [u8]) {
     let sources = source.chunks_exact(S::BYTES);
     let targets = target.chunks_exact_mut(T::BYTES);
     for (source, target) in sources.zip(targets) {

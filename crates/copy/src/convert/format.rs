@@ -4,7 +4,7 @@
 //! over any pair of formats vectorises.
 
 /// One floating-point format.
-pub(super) trait Element {
+pub(super) trait FloatFormat {
     /// Bytes of one element.
     const BYTES: usize;
     /// Reads the element at the start of `bytes`.
@@ -41,7 +41,7 @@ macro_rules! load_store {
 
 pub(super) struct F32;
 
-impl Element for F32 {
+impl FloatFormat for F32 {
     load_store!(u32);
 
     #[inline(always)]
@@ -58,7 +58,7 @@ impl Element for F32 {
 
 pub(super) struct Bf16;
 
-impl Element for Bf16 {
+impl FloatFormat for Bf16 {
     load_store!(u16);
 
     #[inline(always)]
@@ -77,7 +77,7 @@ impl Element for Bf16 {
 
 pub(super) struct F16;
 
-impl Element for F16 {
+impl FloatFormat for F16 {
     load_store!(u16);
 
     #[inline(always)]
@@ -101,7 +101,7 @@ impl Element for F16 {
 
 pub(super) struct E5m2;
 
-impl Element for E5m2 {
+impl FloatFormat for E5m2 {
     load_store!(u8);
 
     #[inline(always)]
@@ -123,7 +123,7 @@ impl Element for E5m2 {
 
 pub(super) struct E4m3;
 
-impl Element for E4m3 {
+impl FloatFormat for E4m3 {
     load_store!(u8);
 
     #[inline(always)]
