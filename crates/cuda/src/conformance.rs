@@ -1,12 +1,12 @@
 //! The conformance suite with kernels in CUDA C.
 
-use syncline_device::conformance::Suite;
+use syncline_backend::conformance::Suite;
 use syncline_device::{Backend, Grid, Kernel, KernelSource, ScalarType};
 
 /// The CUDA C of the kernels that the suite dispatches.
 pub const SOURCE: &str = include_str!("conformance.cu");
 
-/// The suite of `syncline-device`, with the kernels that it dispatches in CUDA C.
+/// The suite of `syncline-backend`, with the kernels that it dispatches in CUDA C.
 ///
 /// ```
 /// use syncline_device::registry::BackendProbe;

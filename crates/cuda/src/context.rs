@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cudarc::driver::result;
 use cudarc::driver::sys::CUdevice_attribute;
-use syncline_device::{Bridge, DeviceError, DeviceSpec, Pool};
+use syncline_backend::Bridge;
+use syncline_device::{DeviceError, DeviceSpec, Pool};
 
 use crate::api::{EventPool, Pinned, Primary, refused};
 use crate::program::Programs;

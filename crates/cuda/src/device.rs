@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use syncline_device::driver::DriverDevice;
+use syncline_backend::driver::DriverDevice;
 use syncline_device::{Device, DeviceError, DeviceInfo};
 
 use crate::context::Context;

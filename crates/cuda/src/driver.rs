@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUresult, CUstream};
-use syncline_device::driver::{Driver, Ending, HandedOver};
-use syncline_device::{Backend, Bridge, Copy, DeviceError, DeviceSpec, Dispatch, Fill};
+use syncline_backend::Bridge;
+use syncline_backend::driver::{Driver, Ending, HandedOver};
+use syncline_device::{Backend, Copy, DeviceError, DeviceSpec, Dispatch, Fill};
 
 use crate::api::{Event, Stream, check, refused, text};
 use crate::command::Op;

@@ -1,7 +1,7 @@
 //! CUDA devices: streams as lanes, events behind timelines, CUDA C or PTX as kernels.
 //!
 //! **This crate has not been run on hardware.** It is compiled everywhere, its lanes are the same
-//! code as OpenCL's ([`syncline_device::driver`]), which passes the conformance suite, and its
+//! code as OpenCL's ([`syncline_backend::driver`]), which passes the conformance suite, and its
 //! kernels are compiled to PTX in the tests where NVIDIA's compiler library is to be had. What is
 //! CUDA's own (about a thousand lines: copies, memory, launches) waits for a machine with a device,
 //! on which `cargo test -p syncline-cuda` runs the whole suite.
@@ -24,6 +24,7 @@
 
 mod api;
 mod command;
+#[cfg(feature = "conformance")]
 pub mod conformance;
 mod context;
 mod device;

@@ -4,7 +4,7 @@ mod transfer;
 
 use std::sync::Arc;
 
-use syncline_device::driver::{self, memory_of};
+use syncline_backend::driver::{self, memory_of};
 use syncline_device::{Backend, BufferView, DeviceError, Dispatch, Memory};
 
 use crate::command::Launch;

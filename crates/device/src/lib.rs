@@ -3,8 +3,7 @@
 //! From the bottom up: a [`Timeline`] is a counter that only grows and a [`Point`] a value on it; a
 //! [`Buffer`] is memory on one [`Device`]; a [`Lane`] runs [`Batch`]es of [`Command`]s in order and
 //! signals its timeline; a [`Kernel`] is what a command may run. [`cpu`] is the backend that is
-//! always there, [`registry`] finds the others, [`driver`] makes lanes of a driver's queues and
-//! events, and [`conformance`] is the suite that each backend must pass.
+//! always there, [`registry`] finds the others.
 //!
 //! This crate knows nothing of task graphs, dependencies between tasks, or plans.
 //!
@@ -28,14 +27,11 @@
 
 mod batch;
 pub mod blocked;
-mod bridge;
 mod buffer;
 mod cancel;
-pub mod conformance;
 pub mod copy;
 pub mod cpu;
 mod device;
-pub mod driver;
 mod element;
 mod error;
 pub mod fill;
@@ -54,7 +50,6 @@ pub use batch::{
     Batch, Command, Commands, Copy, Dispatch, Fill, HostFunction, KernelArg, Pattern, Recording,
     Work,
 };
-pub use bridge::{Bell, Bridge, Woken};
 pub use buffer::{Buffer, BufferView, Claim, Lease, Map, MapMut};
 pub use cancel::CancelToken;
 pub use device::{Capabilities, Device, DeviceInfo};
@@ -70,4 +65,5 @@ pub use memory::{ALIGNMENT, Allocator, Memory, MemoryUse, Pool};
 pub use point::{Deadline, Point, PointStatus};
 pub use registry::DeviceRegistry;
 pub use spec::{Backend, DeviceSpec, UnknownDevice};
+pub use sync::WaitWord;
 pub use timeline::{Timeline, TimelineId, TimelineOwner, Wake, Watch, wait_all, wait_any};

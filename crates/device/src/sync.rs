@@ -29,7 +29,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A word that threads sleep on until it changes: a futex where there is one.
-pub(crate) struct WaitWord {
+pub struct WaitWord {
     word: AtomicU32,
     #[cfg(any(loom, not(target_os = "linux")))]
     sleepers: (Mutex<()>, Condvar),
@@ -41,7 +41,9 @@ use loom::sync::Condvar;
 use std::sync::Condvar;
 
 impl WaitWord {
-    pub(crate) fn new() -> Self {
+    /// Creates a word that nobody sleeps on.
+    #[expect(clippy::new_without_default, reason = "moves to a crate of its own")]
+    pub fn new() -> Self {
         Self {
             word: AtomicU32::new(0),
             #[cfg(any(loom, not(target_os = "linux")))]
@@ -50,12 +52,12 @@ impl WaitWord {
     }
 
     /// What the word holds; `Acquire` pairs with [`WaitWord::bump`].
-    pub(crate) fn load(&self) -> u32 {
+    pub fn load(&self) -> u32 {
         self.word.load(Ordering::Acquire)
     }
 
     /// Changes the word and wakes everyone who sleeps on it.
-    pub(crate) fn bump_and_wake(&self) {
+    pub fn bump_and_wake(&self) {
         self.word.fetch_add(1, Ordering::Release);
         self.wake();
     }
@@ -69,7 +71,7 @@ impl WaitWord {
 
     /// Sleeps while the word holds `seen`, until `deadline` at the latest; may return early.
     #[cfg(all(not(loom), target_os = "linux"))]
-    pub(crate) fn wait(&self, seen: u32, deadline: Option<Instant>) {
+    pub fn wait(&self, seen: u32, deadline: Option<Instant>) {
         use rustix::thread::{
             Timespec,
             futex::{Flags, wait},
@@ -93,7 +95,7 @@ impl WaitWord {
 
     /// As the futex does it: the check and falling asleep are one step with respect to waking.
     #[cfg(loom)]
-    pub(crate) fn wait(&self, seen: u32, _deadline: Option<Instant>) {
+    pub fn wait(&self, seen: u32, _deadline: Option<Instant>) {
         let guard = lock(&self.sleepers.0);
         if self.word.load(Ordering::Relaxed) == seen {
             drop(self.sleepers.1.wait(guard));
@@ -102,7 +104,7 @@ impl WaitWord {
 
     /// Sleeps while the word holds `seen`, until `deadline` at the latest; may return early.
     #[cfg(all(not(loom), not(target_os = "linux")))]
-    pub(crate) fn wait(&self, seen: u32, deadline: Option<Instant>) {
+    pub fn wait(&self, seen: u32, deadline: Option<Instant>) {
         let guard = lock(&self.sleepers.0);
         if self.word.load(Ordering::Relaxed) != seen {
             return;

@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p syncline-opencl --example user_events`
 //!
-//! `crates/device/src/driver/README.md` draws the conclusion. Each is tried in a process of its
+//! `crates/backend/src/driver/README.md` draws the conclusion. Each is tried in a process of its
 //! own, since a driver may not survive it.
 
 use std::ffi::c_void;

@@ -1,9 +1,9 @@
 //! The conformance suite with kernels in OpenCL C.
 
-use syncline_device::conformance::Suite;
+use syncline_backend::conformance::Suite;
 use syncline_device::{Backend, Grid, Kernel, KernelSource, ScalarType};
 
-/// The suite of `syncline-device`, with the kernels that it dispatches in OpenCL C.
+/// The suite of `syncline-backend`, with the kernels that it dispatches in OpenCL C.
 ///
 /// ```
 /// use syncline_device::registry::BackendProbe;

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use opencl3::command_queue::{CL_QUEUE_PROFILING_ENABLE, create_command_queue};
 use opencl3::context::Context as ClContext;
 use opencl3::types::{cl_context, cl_device_id};
-use syncline_device::{Bridge, DeviceError, DeviceSpec};
+use syncline_backend::Bridge;
+use syncline_device::{DeviceError, DeviceSpec};
 
 use crate::api::{Code, Queue};
 use crate::describe::Traits;

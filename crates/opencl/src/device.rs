@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use syncline_device::driver::DriverDevice;
+use syncline_backend::driver::DriverDevice;
 use syncline_device::{Capabilities, Device, DeviceError, DeviceInfo, DeviceSpec};
 
 use crate::context::Context;

@@ -6,10 +6,9 @@ use std::time::Instant;
 
 use opencl3::command_queue::{finish, flush};
 use opencl3::types::{cl_event, cl_int};
-use syncline_device::driver::{Driver, Ending, HandedOver};
-use syncline_device::{
-    Backend, Bridge, CommandTime, Copy, DeviceError, DeviceSpec, Dispatch, Fill,
-};
+use syncline_backend::Bridge;
+use syncline_backend::driver::{Driver, Ending, HandedOver};
+use syncline_device::{Backend, CommandTime, Copy, DeviceError, DeviceSpec, Dispatch, Fill};
 
 use crate::api::{Code, Event, Queue, on_end};
 use crate::command::{Op, marker};

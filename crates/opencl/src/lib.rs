@@ -5,7 +5,7 @@
 //! opens devices, or parts of devices ([`OpenClOptions::parts`]). Those of one platform share a
 //! context ([`OpenClOptions::peers`]) and therefore copy from each other's memory and wait for each
 //! other without the host. `README.md` beside the crate says how memory, copies, programs and
-//! recordings work; the life of a batch is that of every [`syncline_device::driver`].
+//! recordings work; the life of a batch is that of every [`syncline_backend::driver`].
 //! [`conformance`] is the suite with kernels in OpenCL C.
 //!
 //! This crate knows nothing of task graphs, nor of other backends.
@@ -39,6 +39,7 @@
 
 mod api;
 mod command;
+#[cfg(feature = "conformance")]
 pub mod conformance;
 mod context;
 mod describe;

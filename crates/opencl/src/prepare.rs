@@ -10,7 +10,7 @@ use opencl3::memory::{
     create_sub_buffer,
 };
 use opencl3::types::{cl_buffer_region, cl_mem};
-use syncline_device::driver::{self, memory_of};
+use syncline_backend::driver::{self, memory_of};
 use syncline_device::{
     Backend, BufferView, DeviceError, DeviceSpec, Dispatch, KernelSource, Memory,
 };

@@ -8,7 +8,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use syncline::device::conformance::Suite;
+use syncline::backend::conformance::Suite;
 use syncline::device::cpu::{CpuDevice, CpuOptions};
 use syncline::device::registry::BackendProbe;
 use syncline::device::{Backend, Device, DeviceError, DeviceSpec};

@@ -8,6 +8,7 @@
 //! | [`copy`] | strided copies and element conversions |
 //! | [`plan`] | task graphs, and their compilation into execution plans |
 //! | [`device`] | devices, lanes, timelines, buffers, kernels |
+//! | [`backend`] | what backends share, and the suite that each must pass |
 //! | [`kernels`] | the built-in kernels |
 //! | [`runtime`] | the executor, replay of plans, the stream runtime |
 //! | [`reshard`] | layouts, transfer plans, and the copy service |
@@ -20,6 +21,7 @@
 mod backends;
 
 pub use backends::{register_backends, registry};
+pub use syncline_backend as backend;
 pub use syncline_copy as copy;
 #[cfg(feature = "cuda")]
 pub use syncline_cuda as cuda;

@@ -1,9 +1,9 @@
 //! The conformance suite with kernels in WGSL.
 
-use syncline_device::conformance::Suite;
+use syncline_backend::conformance::Suite;
 use syncline_device::{Grid, Kernel, KernelSource};
 
-/// The suite of `syncline-device`, with the kernels that it dispatches in WGSL.
+/// The suite of `syncline-backend`, with the kernels that it dispatches in WGSL.
 ///
 /// ```
 /// use syncline_device::registry::BackendProbe;

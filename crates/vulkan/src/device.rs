@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 
+use syncline_backend::Bridge;
 use syncline_device::{
-    Allocator, Bridge, Capabilities, Deadline, Device, DeviceError, DeviceInfo, DeviceSpec, Lane,
-    LaneInfo, LaneKind,
+    Allocator, Capabilities, Deadline, Device, DeviceError, DeviceInfo, DeviceSpec, Lane, LaneInfo,
+    LaneKind,
 };
 
 use crate::candidate::Candidate;

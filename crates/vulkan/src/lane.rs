@@ -13,9 +13,10 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use ash::vk;
 pub(crate) use batch::Batch;
 use batch::{Room, vacate};
+use syncline_backend::{Bell, Bridge, Woken};
 use syncline_device::{
-    Backend, Bell, Bridge, CommandTime, DeviceError, DeviceSpec, Lane, LaneInfo, Point,
-    PointStatus, Timeline, TimelineOwner, Woken, Work,
+    Backend, CommandTime, DeviceError, DeviceSpec, Lane, LaneInfo, Point, PointStatus, Timeline,
+    TimelineOwner, Work,
 };
 
 use crate::gpu::lock;

@@ -39,6 +39,7 @@
 //! ```
 
 mod candidate;
+#[cfg(feature = "conformance")]
 pub mod conformance;
 mod device;
 mod encode;

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use syncline_backend::driver::{host_start, refuse_between_hosts};
 use syncline_deps::View;
 use syncline_device::copy::{CopyPlan, Loop};
-use syncline_device::driver::{host_start, refuse_between_hosts};
 use syncline_device::{Copy, DeviceError, Fill, Pattern};
 
 use super::Preparer;

@@ -1,9 +1,9 @@
 //! Copies and fills: the driver's own commands where they can express it, our own code or a kernel
 //! elsewhere.
 
+use syncline_backend::driver::{host_start, refuse_between_hosts};
 use syncline_deps::View;
 use syncline_device::copy::{CopyPlan, Loop};
-use syncline_device::driver::{host_start, refuse_between_hosts};
 use syncline_device::{BufferView, Copy, DeviceError, Fill, Memory};
 
 use super::{Preparer, start};

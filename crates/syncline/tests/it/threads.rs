@@ -8,7 +8,7 @@ use std::fs;
 use std::marker::PhantomData;
 use std::path::Path;
 
-use syncline::{copy, deps, device, kernels, plan, reshard, runtime};
+use syncline::{backend, copy, deps, device, kernels, plan, reshard, runtime};
 
 /// An inherent constant hides the one of the trait, where its bounds are met.
 struct Probe<T>(PhantomData<T>);
@@ -65,8 +65,8 @@ threads! { true true:
 }
 threads! { true true:
     device::Batch, device::Command, device::Commands, device::Copy, device::Dispatch, device::Fill,
-    device::HostFunction, device::KernelArg, device::Pattern, device::Recording, device::Work, device::Bell,
-    device::Bridge, device::Buffer, device::BufferView, device::Lease, device::CancelToken,
+    device::HostFunction, device::KernelArg, device::Pattern, device::Recording, device::Work, device::WaitWord,
+    device::Buffer, device::BufferView, device::Lease, device::CancelToken,
     device::Capabilities, device::DeviceInfo, device::DeviceError, device::Grid,
     device::Kernel, device::KernelBuilder, device::KernelSource, device::RawArg, device::Scalar,
     device::ScalarType, device::CommandTime, device::LaneInfo, device::LaneKind, device::MemoryUse,
@@ -110,8 +110,8 @@ threads! { true true:
 }
 
 threads! { true true:
-    device::conformance::Suite, device::conformance::Report,
-    device::conformance::CaseReport, device::conformance::Outcome, deps::trace::Unwritten,
+    backend::Bell, backend::Bridge, backend::conformance::Suite, backend::conformance::Report,
+    backend::conformance::CaseReport, backend::conformance::Outcome, deps::trace::Unwritten,
     reshard::transport::local::Options, reshard::transport::shm::Options,
 }
 #[cfg(feature = "vulkan")]
@@ -176,6 +176,8 @@ const MODULES: &[&str] = &[
     "plan/src/lib.rs",
     "device/src/lib.rs",
     "device/src/cpu.rs",
+    "backend/src/lib.rs",
+    "backend/src/driver.rs",
     "kernels/src/lib.rs",
     "runtime/src/lib.rs",
     "runtime/src/executor.rs",

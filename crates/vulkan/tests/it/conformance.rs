@@ -1,4 +1,4 @@
-use syncline_device::conformance::Report;
+use syncline_backend::conformance::Report;
 use syncline_device::registry::BackendProbe;
 use syncline_testing::need;
 use syncline_vulkan::conformance::suite;

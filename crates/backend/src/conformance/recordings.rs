@@ -7,7 +7,7 @@ use syncline_deps::Dtype;
 
 use super::bench::{Bench, Fault, ensure, refused};
 use super::cases;
-use crate::{
+use syncline_device::{
     Batch, BufferView, Command, DeviceError, KernelArg, Lane, Pattern, Recording, Timeline,
 };
 
@@ -35,7 +35,10 @@ fn step(bench: &Bench<'_>, view: &BufferView, copy: &BufferView) -> Result<Vec<C
     ])
 }
 
-fn submit(lane: &dyn Lane, recording: &Arc<Recording>) -> Result<crate::Point, DeviceError> {
+fn submit(
+    lane: &dyn Lane,
+    recording: &Arc<Recording>,
+) -> Result<syncline_device::Point, DeviceError> {
     lane.submit(Command::recording(recording).into())
 }
 

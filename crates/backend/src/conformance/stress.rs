@@ -6,7 +6,7 @@ use syncline_deps::{Dtype, View};
 
 use super::bench::{Bench, Fault, Numbers, ensure, joined};
 use super::cases;
-use crate::{Batch, Buffer, Command, KernelArg, Lane, Pattern, Timeline, wait_all};
+use syncline_device::{Batch, Buffer, Command, KernelArg, Lane, Pattern, Timeline, wait_all};
 
 cases!(
     threads_submit_to_one_lane,
@@ -213,7 +213,7 @@ fn failures_and_recoveries_among_threads(bench: &Bench<'_>) -> Result<(), Fault>
         });
         for _ in 0..rounds {
             let broken = Timeline::new("broken", 0);
-            broken.fail(crate::DeviceError::Cancelled { reason: "on purpose".into() })?;
+            broken.fail(syncline_device::DeviceError::Cancelled { reason: "on purpose".into() })?;
             if let Ok(point) = bench.lane().submit(Batch::new().wait(broken.point(1))) {
                 ensure!(point.wait(bench.in_time()).is_err(), "its wait failed");
             }
@@ -228,7 +228,7 @@ fn failures_and_recoveries_among_threads(bench: &Bench<'_>) -> Result<(), Fault>
 fn lanes_opened_and_closed(bench: &Bench<'_>) -> Result<(), Fault> {
     bench.need(bench.device.info().capabilities.open_lanes, "more lanes")?;
     for round in 0..bench.count(20, 1_000) {
-        let open = |name| bench.device.open_lane(crate::LaneKind::Copy, name);
+        let open = |name| bench.device.open_lane(syncline_device::LaneKind::Copy, name);
         let (first, second) = (open("first")?, open("second")?);
         let point = first.submit(Batch::new())?;
         let point = second.submit(Batch::new().wait(point))?;

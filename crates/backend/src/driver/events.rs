@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{Point, Woken};
+use crate::Woken;
+use syncline_device::Point;
 
 /// The events of one lane's batches, by their values. Lanes of the same context find it as the
 /// native object of the timeline, and wait for events where they would otherwise need the host.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::bench::{Bench, Fault, ensure, joined, refused};
 use super::cases;
-use crate::{
+use syncline_device::{
     Batch, Buffer, Command, DeviceError, Lane, Pattern, Point, SubmissionGuard, Timeline, wait_all,
 };
 
@@ -341,7 +341,7 @@ fn lanes_ping_pong(bench: &Bench<'_>) -> Result<(), Fault> {
         let there = pong.submit(Batch::new().wait(last))?;
         last = ping.submit(Batch::new().wait(there))?;
     }
-    Ok(last.wait(crate::Deadline::after(Duration::from_secs(120)))?)
+    Ok(last.wait(syncline_device::Deadline::after(Duration::from_secs(120)))?)
 }
 
 fn host_and_lane_ping_pong(bench: &Bench<'_>) -> Result<(), Fault> {

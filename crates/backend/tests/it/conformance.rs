@@ -1,4 +1,4 @@
-use syncline_device::conformance::Suite;
+use syncline_backend::conformance::Suite;
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use syncline_deps::View;
 
-use crate::{Backend, BufferView, DeviceError, DeviceSpec, Dispatch, KernelSource};
+use syncline_device::{Backend, BufferView, DeviceError, DeviceSpec, Dispatch, KernelSource};
 
 /// A dispatch with its source chosen and its sizes checked.
 #[derive(Debug)]

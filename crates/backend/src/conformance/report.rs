@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::DeviceSpec;
+use syncline_device::DeviceSpec;
 
 /// How one case ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

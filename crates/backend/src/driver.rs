@@ -3,8 +3,8 @@
 //! A driver (OpenCL, CUDA) has in-order queues, events by which queues wait for each other, and a
 //! way to call back when work has ended. What it does not have is a counter that anybody can wait
 //! for, waits for what nobody has promised yet, and failure that stops exactly what is behind it.
-//! [`DriverLane`] makes a [`Lane`](crate::Lane) of the former with the latter, and [`DriverDevice`]
-//! a [`Device`](crate::Device); a [`Driver`] is what a backend brings. `driver/README.md` has the
+//! [`DriverLane`] makes a [`Lane`](syncline_device::Lane) of the former with the latter, and [`DriverDevice`]
+//! a [`Device`](syncline_device::Device); a [`Driver`] is what a backend brings. `driver/README.md` has the
 //! protocol.
 
 mod call;
@@ -21,7 +21,8 @@ pub use lane::{Closer, DriverLane};
 pub use launch::{Launch, host_start, memory_of, refuse_between_hosts};
 pub use queue::Ending;
 
-use crate::{Bridge, CommandTime, Copy, DeviceError, DeviceSpec, Dispatch, Fill};
+use crate::Bridge;
+use syncline_device::{CommandTime, Copy, DeviceError, DeviceSpec, Dispatch, Fill};
 
 /// One device of a driver, as its lanes use it.
 ///
@@ -51,7 +52,7 @@ pub unsafe trait Driver: Send + Sync + Sized + 'static {
     /// The bridge that the lanes of this device use.
     fn bridge(&self) -> &Bridge;
 
-    /// See [`Lane::can_access`](crate::Lane::can_access).
+    /// See [`Lane::can_access`](syncline_device::Lane::can_access).
     fn can_access(&self, device: DeviceSpec) -> bool;
 
     /// A new queue.

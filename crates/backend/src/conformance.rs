@@ -4,7 +4,7 @@
 //! has a deadline, so that a device that loses a wake-up fails instead of hanging.
 //!
 //! ```
-//! use syncline_device::conformance::Suite;
+//! use crate::conformance::Suite;
 //! use syncline_device::cpu::{CpuDevice, CpuOptions};
 //!
 //! let device = CpuDevice::open(CpuOptions::new(0).compute_lanes(2))?;
@@ -32,7 +32,7 @@ use std::time::Instant;
 use bench::{Bench, Fault};
 pub use report::{CaseReport, Outcome, Report};
 
-use crate::{Device, Kernel};
+use syncline_device::{Device, Kernel};
 
 /// One case: what must hold, as a name, and the check.
 struct Case {
@@ -124,7 +124,7 @@ impl Suite {
 
     fn run_case(&self, device: &Arc<dyn Device>, name: String, case: &Case) -> CaseReport {
         let began = Instant::now();
-        let result = crate::guarded(|| {
+        let result = syncline_device::guarded(|| {
             let bench = Bench::new(device, &self.kernels, self.thorough)?;
             let result = (case.check)(&bench);
             bench.finish()?;

@@ -4,7 +4,9 @@ use syncline_deps::{Dtype, View};
 
 use super::bench::{Bench, Fault, ensure, refused};
 use super::cases;
-use crate::{Backend, Batch, BufferView, Command, DeviceError, Kernel, KernelArg, Scalar};
+use syncline_device::{
+    Backend, Batch, BufferView, Command, DeviceError, Kernel, KernelArg, Scalar,
+};
 
 cases!(
     a_kernel_runs,
@@ -167,7 +169,7 @@ fn disjoint_parts_of_one_buffer_on_several_lanes(bench: &Bench<'_>) -> Result<()
     let (kernel, all) = (bench.kernel("add_one")?, floats(bench, &[0.0; 64])?);
     let part = |at| Ok::<_, Fault>(all.buffer().view(all.view().split(0, 2, at)?)?);
     let bump = |view| Batch::from(Command::dispatch(&kernel, vec![KernelArg::inout(view)], vec![]));
-    let gate = crate::Timeline::new("gate", 0);
+    let gate = syncline_device::Timeline::new("gate", 0);
     let blocked = left.submit(bump(part(0)?).wait(gate.point(1)))?;
     // Other bytes of the same buffer: it must not wait for the blocked one.
     bench.wait(&right.submit(bump(part(1)?))?)?;
@@ -183,10 +185,10 @@ fn column_blocks_of_one_matrix_on_several_lanes(bench: &Bench<'_>) -> Result<(),
     let matrix = bench.buffer(&[0u8; 256])?.tensor(Dtype::U8, &[16, 16])?;
     let fill = |part, byte| {
         let view = matrix.view().split(1, 2, part)?;
-        let pattern = crate::Pattern::new(&[byte])?;
+        let pattern = syncline_device::Pattern::new(&[byte])?;
         Ok::<_, Fault>(Batch::from(Command::fill(matrix.buffer().view(view)?, pattern)))
     };
-    let gate = crate::Timeline::new("gate", 0);
+    let gate = syncline_device::Timeline::new("gate", 0);
     let blocked = left.submit(fill(0, 1)?.wait(gate.point(1)))?;
     bench.wait(&right.submit(fill(1, 2)?)?)?;
     ensure!(!blocked.is_reached(), "it did not wait");

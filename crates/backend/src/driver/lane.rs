@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::queue::{LaneQueue, Pending, Step, Wait};
 use super::{Driver, OpList};
-use crate::{
+use syncline_device::{
     Command, CommandTime, Commands, Deadline, DeviceError, DeviceSpec, Lane, LaneInfo, LaneKind,
     Point, Recording, Timeline, Work,
 };
@@ -73,7 +73,7 @@ impl<D: Driver> DriverLane<D> {
             Command::Copy(copy) => driver.copy(copy, ops)?,
             Command::Fill(fill) => driver.fill(fill, ops)?,
             Command::Dispatch(dispatch) => driver.dispatch(dispatch, ops)?,
-            Command::Host(_) | Command::Recording(_) => unreachable!("a step of its own"),
+            other => unreachable!("a step of its own, or unknown to drivers: {other:?}"),
         }
         list.commands.resize(list.ops.len(), number);
         Ok(())

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::bench::{Bench, Fault, ensure, joined, refused};
 use super::cases;
-use crate::{Batch, Deadline, DeviceError, PointStatus, Timeline, wait_all, wait_any};
+use syncline_device::{Batch, Deadline, DeviceError, PointStatus, Timeline, wait_all, wait_any};
 
 cases!(
     initial_value_is_where_it_stands,

@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::events::{Events, Found};
 use super::{Driver, HandedOver, OpList, call};
-use crate::{
-    Bell, CommandTime, DeviceError, HostFunction, LaneInfo, Lease, Point, PointStatus, Timeline,
-    TimelineOwner, Woken,
+use crate::{Bell, Woken};
+use syncline_device::{
+    CommandTime, DeviceError, HostFunction, LaneInfo, Lease, Point, PointStatus, Timeline,
+    TimelineOwner,
 };
 
 /// What a lane's handle, the bridge and the driver's callbacks share.
@@ -730,7 +731,7 @@ struct Dropped<D: Driver>(Mutex<Vec<Step<D>>>);
 impl<D: Driver> Woken for Dropped<D> {
     fn wake(self: Arc<Self>) {
         let steps = mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        steps.into_iter().for_each(crate::drop_guarded);
+        steps.into_iter().for_each(syncline_device::drop_guarded);
     }
 }
 

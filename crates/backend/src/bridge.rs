@@ -15,10 +15,9 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use crate::sync::WaitWord;
-use crate::{
-    Deadline, DeviceError, DeviceSpec, Point, PointStatus, Timeline, Wake, Watch, drop_guarded,
-    guarded,
+use syncline_device::{
+    Deadline, DeviceError, DeviceSpec, Point, PointStatus, Timeline, WaitWord, Wake, Watch,
+    drop_guarded, guarded,
 };
 
 /// What a bridge wakes: a lane, which looks for itself what there is to do.
@@ -32,7 +31,8 @@ pub trait Woken: Send + Sync {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use syncline_device::{Bridge, Deadline, DeviceSpec, Timeline, Woken};
+/// use syncline_backend::{Bridge, Woken};
+/// use syncline_device::{Deadline, DeviceSpec, Timeline};
 ///
 /// struct Echo(Timeline);
 /// impl Woken for Echo {
@@ -100,12 +100,15 @@ impl Bridge {
     pub fn when(&self, point: &Point, target: Arc<dyn Woken>) {
         let shared = &self.shared;
         let watch = point.watch(shared.sleeper.clone());
-        shared.lock().waits.push((watch, target));
+        let mut inbox = shared.lock();
+        inbox.waits.push((watch, target));
         // The thread sleeps on: it finds the wait in its inbox when the timeline wakes it. Hence
         // first the entry, then the look that arms the timeline: a change before it is seen here,
         // and one after it wakes the thread, which reads the inbox only after the word that the
         // change has bumped.
-        if point.arm() != PointStatus::Pending {
+        let status = inbox.waits.last().map(|(watch, _)| watch.look());
+        drop(inbox);
+        if status != Some(PointStatus::Pending) {
             shared.post(|_| ());
         }
     }

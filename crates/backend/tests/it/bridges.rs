@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use syncline_device::{Bridge, Deadline, DeviceError, DeviceSpec, Timeline, Woken};
+use syncline_backend::{Bridge, Woken};
+use syncline_device::{Deadline, DeviceError, DeviceSpec, Timeline};
 
 fn in_time() -> Deadline {
     Deadline::after(Duration::from_secs(60))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Driver;
 use super::lane::{Closer, DriverLane};
-use crate::{Allocator, Deadline, Device, DeviceError, DeviceInfo, Lane, LaneKind};
+use syncline_device::{Allocator, Deadline, Device, DeviceError, DeviceInfo, Lane, LaneKind};
 
 /// How long a device that is dropped waits for what the driver has begun.
 const CLOSING_TIME: Duration = Duration::from_secs(10);

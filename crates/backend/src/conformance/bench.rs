@@ -8,7 +8,7 @@ use std::time::Duration;
 use syncline_deps::ViewError;
 
 use super::kernels;
-use crate::{
+use syncline_device::{
     Batch, Buffer, Command, Deadline, Device, DeviceError, Element, Kernel, Lane, LaneKind, Point,
 };
 

@@ -6,8 +6,8 @@ use std::thread;
 
 use super::Driver;
 use super::queue::LaneQueue;
-use crate::blocked::{LANES, run_above};
-use crate::{DeviceError, HostFunction, drop_guarded, guarded};
+use syncline_device::blocked::{LANES, run_above};
+use syncline_device::{DeviceError, HostFunction, drop_guarded, guarded};
 
 /// Starts the thread that calls functions for `lane`, until the sender is dropped.
 pub(super) fn start<D: Driver>(

@@ -1,6 +1,6 @@
 //! The kernels that the suite dispatches, for the CPU; other backends bring theirs.
 
-use crate::{DeviceError, Kernel, KernelArgs};
+use syncline_device::{DeviceError, Kernel, KernelArgs};
 
 pub(super) fn by_name(name: &str) -> Kernel {
     match name {

@@ -6,7 +6,7 @@ use syncline_deps::Dtype;
 
 use super::bench::{Bench, Fault, ensure, refused};
 use super::cases;
-use crate::{Batch, Command, DeviceError, KernelArg, Lane, Pattern, Point, Timeline};
+use syncline_device::{Batch, Command, DeviceError, KernelArg, Lane, Pattern, Point, Timeline};
 
 cases!(
     a_failed_wait_fails_the_batch,
@@ -183,7 +183,7 @@ fn what_failed_work_should_have_written_cannot_be_read(bench: &Bench<'_>) -> Res
 
 fn writing_anew_makes_a_buffer_readable(bench: &Bench<'_>) -> Result<(), Fault> {
     let [first, second] = bench.lanes()?;
-    let fill = |buffer: &crate::Buffer, byte| {
+    let fill = |buffer: &syncline_device::Buffer, byte| {
         Ok::<_, DeviceError>(Command::fill(buffer.all(), Pattern::new(&[byte])?))
     };
     let (by_host, by_lane) = (bench.buffer(&[0u8; 64])?, bench.buffer(&[0u8; 64])?);
@@ -253,7 +253,7 @@ fn a_signal_that_goes_backwards_fails_the_batch(bench: &Bench<'_>) -> Result<(),
 fn a_lane_closed_with_work_pending(bench: &Bench<'_>) -> Result<(), Fault> {
     bench.need(bench.device.info().capabilities.open_lanes, "more lanes")?;
     bench.need_wait_before_signal()?;
-    let lane = bench.device.open_lane(crate::LaneKind::Compute, "closing")?;
+    let lane = bench.device.open_lane(syncline_device::LaneKind::Compute, "closing")?;
     let never = Timeline::new("never", 0);
     let buffer = bench.buffer(&[0u8; 64])?;
     let fill = Command::fill(buffer.all(), Pattern::new(&[1])?);

@@ -4,7 +4,7 @@ use syncline_deps::{Dtype, View};
 
 use super::bench::{Bench, Fault, Numbers, ensure, refused};
 use super::cases;
-use crate::{Batch, Buffer, Command, DeviceError, Pattern};
+use syncline_device::{Batch, Buffer, Command, DeviceError, Pattern};
 
 cases!(
     flat_copies_by_size,

@@ -7,8 +7,10 @@ use syncline_deps::{Dtype, View};
 
 use super::bench::{Bench, Fault, Numbers, ensure, refused};
 use super::cases;
-use crate::cpu::{CpuDevice, CpuOptions};
-use crate::{Batch, Buffer, Command, Device, DeviceError, Lane, LaneKind, Pattern, Timeline};
+use syncline_device::cpu::{CpuDevice, CpuOptions};
+use syncline_device::{
+    Batch, Buffer, Command, Device, DeviceError, Lane, LaneKind, Pattern, Timeline,
+};
 
 cases!(
     the_device_waits_for_a_later_batch_of_another,

@@ -4,7 +4,7 @@ use std::thread;
 
 use super::bench::{Bench, Fault, ensure, joined, refused};
 use super::cases;
-use crate::{ALIGNMENT, Batch, Command, DeviceError, Pattern, Timeline};
+use syncline_device::{ALIGNMENT, Batch, Command, DeviceError, Pattern, Timeline};
 
 cases!(
     sizes_from_nothing_to_a_mebibyte,
