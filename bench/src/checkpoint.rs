@@ -18,7 +18,7 @@ use syncline_checkpoint::{
     Checkpoint, Conversion, ConversionOptions, Destination, add_builtin_rules, parse_target,
     target_specs,
 };
-use syncline_reshard::MeshLayout;
+use syncline_layout::MeshLayout;
 
 use crate::Effort;
 use crate::measure::{figure, timed};

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use syncline_reshard::transport::{Wait, shm};
+use syncline_transport::{Wait, shm};
 
 /// Bytes of the file: a board of a few PEs with slots of a page fits.
 const BYTES: u64 = 1 << 17;

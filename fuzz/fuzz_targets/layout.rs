@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use syncline_reshard::{Dims, Layout, LayoutFile, TensorSpec};
+use syncline_layout::{Dims, Layout, LayoutFile, TensorSpec};
 
 /// Meshes of more PEs are valid, and take longer to lay out than a fuzzer likes to wait.
 const PES_MAX: u64 = 64;

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use syncline_reshard::simulate::Cluster;
+use syncline_layout::simulate::Cluster;
 
 fuzz_target!(|text: &str| {
     let _ = syncline_program::machine_from_toml(text);

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use syncline_reshard::transport::{Failure, RECORD_WORDS};
+use syncline_transport::{Failure, RECORD_WORDS};
 
 fuzz_target!(|bytes: &[u8]| {
     syncline_mpi::fuzz_control(bytes);

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use syncline_checkpoint::{parse_rules, parse_target};
-use syncline_reshard::{Dims, MeshLayout, TensorSpec};
+use syncline_layout::{Dims, MeshLayout, TensorSpec};
 
 fuzz_target!(|text: &str| {
     let Some((target, rules)) = text.split_once('\n') else { return };

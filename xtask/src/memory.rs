@@ -12,6 +12,7 @@ const PACKAGES: &[&str] = &[
     "syncline-copy",
     "syncline-device",
     "syncline-runtime",
+    "syncline-transport",
     "syncline-reshard",
     "syncline-kernels",
 ];

@@ -4,13 +4,11 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
+use syncline_layout::simulate::{Cluster, simulate};
+use syncline_layout::{Layout, PlanOptions, Schedule, TransferPlan};
 use syncline_mpi::RankLauncher;
-use syncline_reshard::simulate::{Cluster, simulate};
-use syncline_reshard::transport::{Transport, Wait, shm};
-use syncline_reshard::{
-    CopyService, Layout, PlanOptions, Schedule, ServiceOptions, Sources, Target, TransferPlan,
-    Versions,
-};
+use syncline_reshard::{CopyService, ServiceOptions, Sources, Target, Versions};
+use syncline_transport::{Transport, Wait, shm};
 
 use super::{BENCH, TIMEOUT};
 use crate::Effort;

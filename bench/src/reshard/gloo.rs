@@ -6,7 +6,7 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use syncline_reshard::{PlanOptions, Schedule, TransferPlan, write_transfers};
+use syncline_layout::{PlanOptions, Schedule, TransferPlan, write_transfers};
 
 use super::model::Case;
 use crate::measure::{Figure, figure};

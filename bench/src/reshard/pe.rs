@@ -1,10 +1,9 @@
 //! One PE of a benchmark: a process that moves its part again and again, and copies as much beside
 //! it.
 
-use syncline_reshard::transport::{Session, Wait, shm};
-use syncline_reshard::{
-    CopyService, Layout, PlanOptions, ServiceOptions, Sources, Target, Targets, Versions,
-};
+use syncline_layout::{Layout, PlanOptions};
+use syncline_reshard::{CopyService, ServiceOptions, Sources, Target, Targets, Versions};
+use syncline_transport::{Session, Wait, shm};
 
 use super::model::Case;
 use super::{PES, TIMEOUT};

@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use syncline_deps::Dtype;
-use syncline_reshard::{
+use syncline_layout::{
     Dims, Layout, Mesh, MeshLayout, PlanOptions, Schedule, ShardRule, TensorRule, TensorSpec,
     TransferPlan,
 };

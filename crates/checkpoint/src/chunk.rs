@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use syncline_copy::convert::convert_slice;
 use syncline_deps::Dtype;
-use syncline_reshard::{CopyBox, Dims, NdBox, Side, TransferOp, TransferPlan};
+use syncline_layout::{CopyBox, Dims, NdBox, Side, TransferOp, TransferPlan};
 
 use crate::source::Checkpoint;
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use syncline_copy::convert::is_supported;
 use syncline_deps::Dtype;
-use syncline_reshard::{PlanOptions, TransferPlan};
+use syncline_layout::{PlanOptions, TransferPlan};
 
 use crate::chunk::{Chunk, chunks};
 use crate::destination::{Destination, OutputFile};

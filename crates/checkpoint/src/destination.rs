@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use syncline_deps::Dtype;
-use syncline_reshard::{Layout, TensorSpec};
+use syncline_layout::{Layout, TensorSpec};
 
 use crate::element::ElementType;
 use crate::error::CheckpointError;

@@ -1,7 +1,7 @@
 //! Element types of safetensors files.
 
 use syncline_deps::Dtype;
-use syncline_reshard::Dims;
+use syncline_layout::Dims;
 
 /// An element type as files name it.
 ///

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use syncline_reshard::ReshardError;
+use syncline_layout::LayoutError;
 
 /// Reasons that a message lists.
 const REASONS_MAX: usize = 8;
@@ -44,7 +44,7 @@ pub enum CheckpointError {
     },
     /// The layouts do not fit each other, or a rule does not fit a tensor.
     #[error("{0}")]
-    Reshard(#[from] Box<ReshardError>),
+    Reshard(#[from] Box<LayoutError>),
     /// The destination is already there.
     #[error("{}: already exists: remove it, or choose another destination", folder.display())]
     Exists {
@@ -135,8 +135,8 @@ fn hint(source: &io::Error) -> &'static str {
     }
 }
 
-impl From<ReshardError> for CheckpointError {
-    fn from(error: ReshardError) -> Self {
+impl From<LayoutError> for CheckpointError {
+    fn from(error: LayoutError) -> Self {
         Self::Reshard(Box::new(error))
     }
 }

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use serde::Deserialize;
-use syncline_reshard::{
-    Mesh, MeshLayout, NamedStage, ReshardError, ShardRule, Stage, TensorRule, TensorSpec,
+use syncline_layout::{
+    LayoutError, Mesh, MeshLayout, NamedStage, ShardRule, Stage, TensorRule, TensorSpec,
 };
 
 use crate::error::CheckpointError;
@@ -28,7 +28,7 @@ pub fn builtin_rules() -> Vec<TensorRule> {
 }
 
 /// Reads rules, `[[tensor]]` entries as in a mesh layout.
-pub fn parse_rules(text: &str) -> Result<Vec<TensorRule>, ReshardError> {
+pub fn parse_rules(text: &str) -> Result<Vec<TensorRule>, LayoutError> {
     let form: RulesForm = syncline_files::from_toml(text)?;
     Ok(form.tensor)
 }
@@ -209,7 +209,7 @@ fn tied_output(specs: &[TensorSpec]) -> Option<TensorRule> {
 
 #[cfg(test)]
 mod tests {
-    use syncline_reshard::{Dims, expand_ranges};
+    use syncline_layout::{Dims, expand_ranges};
 
     use super::*;
     use crate::meaning::Known;

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use syncline_reshard::Dims;
+use syncline_layout::Dims;
 
 use crate::model::{Heads, Model};
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use syncline_reshard::{Layout, NdBox, Placement, Shard, TensorLayout};
+use syncline_layout::{Layout, NdBox, Placement, Shard, TensorLayout};
 
 use crate::meaning::{
     Block, Known, Meaning, Meanings, Role, Space, is_embedding, is_output, layer_name, pattern_of,
@@ -385,7 +385,7 @@ fn whole_spans(size: u64) -> Vec<Range<u64>> {
 /// What `shard` holds along `dim`, in the order of the tensor; `None` if it is no split of its
 /// dimensions.
 fn spans(shard: &Shard, dim: usize) -> Option<Vec<Range<u64>>> {
-    let part = |piece: &syncline_reshard::Piece| {
+    let part = |piece: &syncline_layout::Piece| {
         (piece.local[dim], piece.global.start[dim], piece.global.size[dim])
     };
     let mut parts: Vec<_> = shard.pieces.iter().map(part).collect();

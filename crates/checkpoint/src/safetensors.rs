@@ -5,7 +5,7 @@ use std::mem::replace;
 
 use serde::de::MapAccess;
 use serde::{Deserialize, Serialize};
-use syncline_reshard::Dims;
+use syncline_layout::Dims;
 
 use crate::element::ElementType;
 use crate::unique::{Members, Unique};

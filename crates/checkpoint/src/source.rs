@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use syncline_reshard::{Dims, Layout, NdBox, Piece, Shard};
+use syncline_layout::{Dims, Layout, NdBox, Piece, Shard};
 
 use crate::element::ElementType;
 use crate::error::CheckpointError;

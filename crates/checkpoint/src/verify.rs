@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use syncline_copy::convert::convert_slice;
 use syncline_deps::Dtype;
-use syncline_reshard::TransferPlan;
+use syncline_layout::TransferPlan;
 
 use crate::chunk::{Chunk, chunks};
 use crate::conversion::all_conversions;

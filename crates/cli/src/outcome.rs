@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use syncline_checkpoint::CheckpointError;
 use syncline_deps::trace::TraceError;
 use syncline_deps::{OracleError, ReplayError};
+use syncline_layout::LayoutError;
 use syncline_report::ReportError;
-use syncline_reshard::ReshardError;
 
 use crate::output::say;
 
@@ -36,9 +36,9 @@ pub(crate) enum Failure {
     #[error("{file}: {source}")]
     Report { file: String, source: ReportError },
     #[error("{file}: {source}")]
-    Layout { file: String, source: Box<ReshardError> },
+    Layout { file: String, source: Box<LayoutError> },
     #[error("{0}")]
-    Reshard(Box<ReshardError>),
+    Reshard(Box<LayoutError>),
     #[error("{0}")]
     Checkpoint(Box<CheckpointError>),
     #[error("{0}")]

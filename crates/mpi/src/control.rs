@@ -1,6 +1,6 @@
 //! Control messages: what PEs tell each other beside the data.
 
-use syncline_reshard::transport::{Failure, Header, RECORD_WORDS, Ticket, WindowId};
+use syncline_transport::{Failure, Header, RECORD_WORDS, Ticket, WindowId};
 
 /// The longest control message, in words.
 pub(crate) const WORDS_MAX: usize = RECORD_WORDS + 2;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use syncline_reshard::transport::{
+use syncline_transport::{
     Endpoint, Failure, Header, Phase, Shape, Slots, Take, Ticket, Transport, Wait, Window, WindowId,
 };
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::call::{Comm, RemoteMemory};
 use crate::world::Shared;
-use syncline_reshard::transport::{Failure, Shape};
+use syncline_transport::{Failure, Shape};
 
 /// Address space for inboxes on each PE; larger groups send messages.
 const BYTES_MAX: usize = 8 << 30;

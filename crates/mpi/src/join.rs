@@ -1,6 +1,6 @@
 //! Joining: a group of all processes of the world, with the way that suits them.
 
-use syncline_reshard::transport::{Endpoint, Failure, Phase, Shape, Wait, shm};
+use syncline_transport::{Endpoint, Failure, Phase, Shape, Wait, shm};
 
 use crate::call::MpiError;
 use crate::endpoint::{Group, MpiEndpoint, Node};

@@ -1,7 +1,7 @@
 //! A transport between processes over an installed MPI.
 //!
 //! A `World` is this process's part of an MPI job; `World::join` makes an `MpiEndpoint` of it,
-//! which [`CopyService`](syncline_reshard::CopyService) and everything above use like any other
+//! which `CopyService` and everything above use like any other
 //! transport. `README.md` beside this file explains the protocol. This crate must never know of
 //! files or of the command line.
 //!
@@ -13,7 +13,7 @@
     doc = "```no_run
 use std::time::Duration;
 use syncline_mpi::{Options, World};
-use syncline_reshard::transport::Wait;
+use syncline_transport::Wait;
 
 let world = World::start()?;
 let endpoint = world.join(&Options::default(), &Wait::timeout(Duration::from_secs(60)))?;

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use syncline_reshard::transport::{Failure, Shape, Wait};
+use syncline_transport::{Failure, Shape, Wait};
 
 use crate::call::{Comm, MpiError};
 use crate::inbox::Inbox;

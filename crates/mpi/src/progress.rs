@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use syncline_reshard::transport::{Failure, Header, Shape, Ticket};
+use syncline_transport::{Failure, Header, Shape, Ticket};
 
 use crate::call::{Comm, MpiError, Request, Turn};
 use crate::control::{Control, WORDS_MAX, to_bytes, to_words};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use syncline_reshard::transport::{Failure, Phase, Wait};
+use syncline_transport::{Failure, Phase, Wait};
 
 use crate::call::{self, Comm, MpiError, RemoteMemory, Request, Turn};
 use crate::control::{to_bytes, to_words};

@@ -9,11 +9,9 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use syncline_reshard::transport::{Wait, shm};
-use syncline_reshard::{
-    CopyService, Dims, Layout, MeshLayout, PlanOptions, ServiceOptions, Sources, Target, Targets,
-    TensorSpec,
-};
+use syncline_layout::{Dims, Layout, MeshLayout, PlanOptions, TensorSpec};
+use syncline_reshard::{CopyService, ServiceOptions, Sources, Target, Targets};
+use syncline_transport::{Wait, shm};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

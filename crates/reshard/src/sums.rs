@@ -4,10 +4,8 @@
 //! So the smallest slot still takes a segment, a message of one segment is as long as without
 //! checksums, and transports know nothing of it.
 
-use crate::transport::Header;
-
-/// Bytes that a checksum takes in a slot.
-pub(crate) const SUM_BYTES: usize = size_of::<u32>();
+use syncline_layout::SUM_BYTES;
+use syncline_transport::Header;
 
 /// Bytes that the checksums of so many segments take behind them.
 pub(crate) fn bytes_behind(segments: usize) -> usize {

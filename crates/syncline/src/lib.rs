@@ -11,7 +11,9 @@
 //! | [`backend`] | what backends share, and the suite that each must pass |
 //! | [`kernels`] | the built-in kernels |
 //! | [`runtime`] | the executor, replay of plans, the stream runtime |
-//! | [`reshard`] | layouts, transfer plans, and the copy service |
+//! | [`layout`] | layouts of tensors over processes, and plans from one to another |
+//! | [`transport`] | how the processes or threads of a group reach each other |
+//! | [`reshard`] | the copy service, which carries plans out |
 //!
 //! [`registry`] finds the devices of all backends: `vulkan`, `opencl` and `cuda` are features, on
 //! unless they are turned off, and each loads its driver at run time.
@@ -28,11 +30,13 @@ pub use syncline_cuda as cuda;
 pub use syncline_deps as deps;
 pub use syncline_device as device;
 pub use syncline_kernels as kernels;
+pub use syncline_layout as layout;
 #[cfg(feature = "opencl")]
 pub use syncline_opencl as opencl;
 pub use syncline_plan as plan;
 pub use syncline_reshard as reshard;
 pub use syncline_runtime as runtime;
+pub use syncline_transport as transport;
 #[cfg(feature = "vulkan")]
 pub use syncline_vulkan as vulkan;
 

@@ -32,6 +32,18 @@ impl Rng {
         self.range(0..count as u64) as usize
     }
 
+    /// Returns a number that is small, huge, or at the edge of something.
+    pub fn extreme(&mut self) -> u64 {
+        match self.below(6) {
+            0 => self.range(0..9),
+            1 => self.range(0..1 << 20),
+            2 => u64::MAX - self.range(0..9),
+            3 => 1 << self.range(0..64),
+            4 => (1 << self.range(0..64)) - 1,
+            _ => self.next_u64(),
+        }
+    }
+
     /// True once in `n` times.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.range(0..n) == 0

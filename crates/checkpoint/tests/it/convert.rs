@@ -182,7 +182,7 @@ fn every_element_type_passes_through() {
     tensors.push(tensor(rng, "empty", "F32", &[0, 7]));
     write_model(&folder.join("in"), &tensors, "{}");
     let source = Checkpoint::open(&folder.join("in")).unwrap();
-    let mesh = syncline_reshard::MeshLayout::from_toml(
+    let mesh = syncline_layout::MeshLayout::from_toml(
         "mesh = {axes = [[\"tp\", 2]]}\n[[tensor]]\nmatch = \"t.*\"\nshard = [{dim = 1, axis = \"tp\"}]",
     );
     let layout = mesh.unwrap().compile(&source.layout().specs()).unwrap();

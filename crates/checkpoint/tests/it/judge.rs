@@ -6,7 +6,7 @@ use syncline_checkpoint::{
     Checkpoint, CheckpointError, Conversion, ConversionOptions, Destination, unproven, verify,
 };
 use syncline_deps::Dtype;
-use syncline_reshard::{Dims, Layout, MeshLayout, NdBox, Piece, Shard};
+use syncline_layout::{Dims, Layout, MeshLayout, NdBox, Piece, Shard};
 use syncline_testing::{Rng, for_seeds};
 
 use crate::models::{

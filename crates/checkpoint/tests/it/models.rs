@@ -8,7 +8,7 @@ use syncline_checkpoint::{
     Checkpoint, CheckpointError, Conversion, ConversionOptions, Destination, Summary,
     add_builtin_rules, parse_target, target_specs,
 };
-use syncline_reshard::MeshLayout;
+use syncline_layout::MeshLayout;
 use syncline_testing::Rng;
 
 /// Name, type, shape and bytes of a tensor.

@@ -4,8 +4,9 @@ use std::io::{BufRead, BufReader};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use syncline_layout::PlanOptions;
 use syncline_mpi::RankLauncher;
-use syncline_reshard::{PlanOptions, ServiceOptions, Target};
+use syncline_reshard::{ServiceOptions, Target};
 
 use crate::jobs::{self, launcher, on_one_host};
 use crate::models::{bind, shards};

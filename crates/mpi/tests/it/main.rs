@@ -16,14 +16,14 @@
 #![cfg(feature = "mpi")]
 
 #[allow(dead_code)]
-#[path = "../../../reshard/tests/it/arrays.rs"]
+#[path = "../../../layout/tests/it/arrays.rs"]
 mod arrays;
 #[allow(dead_code)]
 #[path = "../../../reshard/tests/it/groups.rs"]
 mod groups;
 mod jobs;
 mod kills;
-#[path = "../../../reshard/tests/it/meshes.rs"]
+#[path = "../../../layout/tests/it/meshes.rs"]
 mod meshes;
 #[allow(dead_code)]
 #[path = "../../../reshard/tests/it/models.rs"]

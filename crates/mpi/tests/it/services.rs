@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use syncline_deps::Dtype;
+use syncline_layout::{Layout, PlanOptions};
 use syncline_mpi::{MpiEndpoint, Options};
-use syncline_reshard::transport::{
-    Failure, Header, Session, Shape, Take, Ticket, Transport, Wait, Window, WindowId,
-};
 use syncline_reshard::{
-    CopyService, DestinationError, Layout, Moved, PlanOptions, ServiceError, ServiceOptions,
-    Target, Targets, Versions,
+    CopyService, DestinationError, Moved, ServiceError, ServiceOptions, Target, Targets, Versions,
 };
 use syncline_testing::Rng;
+use syncline_transport::{
+    Failure, Header, Session, Shape, Take, Ticket, Transport, Wait, Window, WindowId,
+};
 
 use crate::models::{bind, model, shards};
 use crate::ranks::{PATIENCE, Rank, tp};

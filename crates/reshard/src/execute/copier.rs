@@ -6,7 +6,7 @@ use std::slice;
 use super::pipeline::{Run, Step};
 use super::program::{Move, Recode};
 use crate::copy::{self, Change, CopyShape, PARTS_MAX};
-use crate::transport::Failure;
+use syncline_transport::Failure;
 
 /// Between two looks at the clock and at the group: small tensors are copied faster than either.
 const STEP_BYTES: u64 = 256 << 10;

@@ -16,7 +16,7 @@ use syncline_device::{BufferView, Device, Lane};
 use super::device_memory::DeviceMemory;
 use super::place::Place;
 use super::{Refit, Shards};
-use crate::transport::{Failure, Phase, Region, Ticket, Transport, Wait, Window, WindowId};
+use syncline_transport::{Failure, Phase, Region, Ticket, Transport, Wait, Window, WindowId};
 
 /// How many copies of its tensors a destination has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

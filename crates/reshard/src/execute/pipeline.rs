@@ -24,8 +24,8 @@ use super::place::Place;
 use super::program::{Message, Move, Program};
 use super::{BindError, Refit, Shards, Sources, Targets, verify};
 use crate::copy::{self, Store};
-use crate::error::ReshardError;
-use crate::transport::{Failure, Header, Phase, Session, Transport, Wait};
+use syncline_layout::LayoutError;
+use syncline_transport::{Failure, Header, Phase, Session, Transport, Wait};
 
 /// Who drives the pipeline, where every tensor is in memory of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -284,7 +284,7 @@ impl<'a> Run<'a> {
         let (rank, program) = (transport.rank(), refit.program());
         let (world, size) = (refit.world(), transport.shape().size);
         if world > size {
-            let message = ReshardError::GroupTooSmall { world, size }.to_string();
+            let message = LayoutError::GroupTooSmall { world, size }.to_string();
             return Err(transport.fail(Failure::Local { rank, message }));
         }
         // Lanes write messages into slots without looking at their size again.

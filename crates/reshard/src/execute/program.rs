@@ -10,12 +10,12 @@ use std::collections::hash_map::Entry;
 use syncline_deps::Dtype;
 
 use crate::copy::{Change, CopyShape};
-use crate::dims::{Dims, NdBox};
-use crate::error::ReshardError;
-use crate::schedule::{Batch, Schedule};
-use crate::transfer::{CopyBox, PlanTensor, Recoding, TransferOp, TransferPlan};
 use syncline_copy::convert::mx::{self, Restorer};
 use syncline_copy::convert::{self, Converter};
+use syncline_layout::LayoutError;
+use syncline_layout::{Batch, Schedule};
+use syncline_layout::{CopyBox, PlanTensor, Recoding, TransferOp, TransferPlan};
+use syncline_layout::{Dims, NdBox};
 
 /// A box between a tensor of this PE and a slot.
 #[derive(Clone, Copy, Debug)]
@@ -153,7 +153,7 @@ impl Program {
         schedule: &Schedule,
         rank: u32,
         is_checked: bool,
-    ) -> Result<Self, ReshardError> {
+    ) -> Result<Self, LayoutError> {
         let mut lower = Lower { plan, is_checked, shapes: Vec::new(), known: HashMap::new() };
         let sends = schedule.sends(rank).map(|batch| lower.message(batch, Way::Pack));
         let sends = sends.collect::<Result<Vec<_>, _>>()?;
@@ -203,7 +203,7 @@ struct Lower<'a> {
 }
 
 impl Lower<'_> {
-    fn message(&mut self, batch: &Batch, way: Way) -> Result<Message, ReshardError> {
+    fn message(&mut self, batch: &Batch, way: Way) -> Result<Message, LayoutError> {
         let mut pieces = Vec::with_capacity(batch.segments.len());
         let (mut moves, mut segments) = (Vec::new(), Vec::new());
         let plan = self.plan;
@@ -248,7 +248,7 @@ impl Lower<'_> {
         part: &NdBox,
         way: Way,
         slot_offset: usize,
-    ) -> Result<Piece, ReshardError> {
+    ) -> Result<Piece, LayoutError> {
         let wire = tensor.wire_dtype();
         let [source_bytes, wire_bytes, target_bytes] = tensor.unit_bytes();
         let slot_steps = steps(&part.size, wire_bytes);
@@ -270,7 +270,7 @@ impl Lower<'_> {
     }
 
     /// The part `part` of a transfer's box, between the two shards.
-    fn shard_to_shard(&mut self, op: &TransferOp, part: &NdBox) -> Result<Move, ReshardError> {
+    fn shard_to_shard(&mut self, op: &TransferOp, part: &NdBox) -> Result<Move, LayoutError> {
         let tensor = self.plan.tensor(op);
         let copy = self.plan.copy_box(op);
         let [source_bytes, _, target_bytes] = tensor.unit_bytes();
@@ -300,7 +300,7 @@ impl Lower<'_> {
         source: Memory<'_>,
         target: Memory<'_>,
         recoding: Recoding,
-    ) -> Result<u32, ReshardError> {
+    ) -> Result<u32, LayoutError> {
         let copy = CopyShape::new(
             &sizes(size),
             source.steps,
@@ -338,7 +338,7 @@ fn recode(
     from: Dtype,
     to: Dtype,
     recoding: Recoding,
-) -> Result<Recode, ReshardError> {
+) -> Result<Recode, LayoutError> {
     let chosen = match recoding {
         Recoding::Elements if from == to => Some(Recode::Nothing),
         Recoding::Elements => convert::converter(from, to).map(Recode::Each),
@@ -349,7 +349,7 @@ fn recode(
         Recoding::Restored { .. } => mx::restorer(from, to).map(Recode::Restore),
     };
     let tensor = tensor.name.clone();
-    chosen.ok_or(ReshardError::DtypeMismatch { tensor, from, to })
+    chosen.ok_or(LayoutError::DtypeMismatch { tensor, from, to })
 }
 
 fn sizes(dims: &Dims) -> Vec<usize> {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::BindError;
 use super::program::Program;
-use crate::error::ReshardError;
-use crate::hash::Hasher64;
-use crate::layout::Layout;
-use crate::schedule::Schedule;
-use crate::transfer::{PlanOptions, TransferPlan};
+use syncline_layout::Fingerprint;
+use syncline_layout::Layout;
+use syncline_layout::LayoutError;
+use syncline_layout::Schedule;
+use syncline_layout::{PlanOptions, TransferPlan};
 
 /// The shards that one PE holds of a layout.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ impl Shards {
         let (aliases, local_names) = (Names::new(tied), Names::new(renamed));
         let mut is_renamed = vec![false; names.len()];
         local_names.0.iter().for_each(|(_, at)| is_renamed[*at as usize] = true);
-        let mut identity = Hasher64::new(layout.fingerprint());
+        let mut identity = Fingerprint::new(layout.fingerprint());
         identity.word(rank.into());
         let (identity, used) = (identity.finish(), vec![false; names.len()]);
         let bytes = bytes.collect();
@@ -183,7 +183,7 @@ impl Refit {
         options: &PlanOptions,
         slot_bytes: usize,
         rank: usize,
-    ) -> Result<Self, ReshardError> {
+    ) -> Result<Self, LayoutError> {
         Self::build(from, to, options, slot_bytes, rank, false)
     }
 
@@ -194,7 +194,7 @@ impl Refit {
         options: &PlanOptions,
         slot_bytes: usize,
         rank: usize,
-    ) -> Result<Self, ReshardError> {
+    ) -> Result<Self, LayoutError> {
         Self::build(from, to, options, slot_bytes, rank, true)
     }
 
@@ -205,7 +205,7 @@ impl Refit {
         slot_bytes: usize,
         rank: usize,
         is_checked: bool,
-    ) -> Result<Self, ReshardError> {
+    ) -> Result<Self, LayoutError> {
         let rank = rank as u32;
         let plan = TransferPlan::for_rank(from, to, options, rank)?;
         let schedule = if is_checked { Schedule::with_checksums } else { Schedule::new };
@@ -247,7 +247,7 @@ impl Refit {
     /// What a PE announces when it enters this refit: its fingerprint, how it is cut to slots, and
     /// whether it has checksums.
     pub fn announced(&self) -> u64 {
-        let mut hasher = Hasher64::new(self.fingerprint);
+        let mut hasher = Fingerprint::new(self.fingerprint);
         hasher.word(self.slot_bytes as u64);
         hasher.word(self.has_checksums().into());
         hasher.finish()

@@ -8,7 +8,7 @@
 use super::Shards;
 use super::program::{Message, Program, Segment};
 use crate::sums;
-use crate::transport::{Corrupted, Failure, Header};
+use syncline_transport::{Corrupted, Failure, Header};
 
 impl Message {
     /// Bytes of the slot that it takes; where its segments lie in the receiver's memory, those of

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 
 use super::ServiceError;
-use crate::hash::Hasher64;
-use crate::sums::{self, SUM_BYTES};
-use crate::transport::{Corrupted, Failure, Header, Phase, Session, Transport, Wait};
+use crate::sums;
+use syncline_layout::{Fingerprint, SUM_BYTES};
+use syncline_transport::{Corrupted, Failure, Header, Phase, Session, Transport, Wait};
 
 /// What was submitted on this PE.
 #[derive(Default)]
@@ -60,7 +60,7 @@ impl<'a> Exchange<'a> {
         wait: &Wait<'_>,
         checksums: bool,
     ) -> Result<(), Failure> {
-        let mut hasher = Hasher64::new(0xe8c4);
+        let mut hasher = Fingerprint::new(0xe8c4);
         hasher.word(checksums.into());
         let fingerprint = hasher.finish();
         // Announce and compare; when this phase commits, everything matches everywhere.

@@ -6,8 +6,9 @@
 //! join a new one to go on.
 //!
 //! ```
-//! use syncline_reshard::transport::local;
-//! use syncline_reshard::{CopyService, Layout, PlanOptions, ServiceOptions, Sources, Target};
+//! use syncline_transport::local;
+//! use syncline_layout::{Layout, PlanOptions};
+//! use syncline_reshard::{CopyService, ServiceOptions, Sources, Target};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 //! // Rows 0..2 on PE 0 and 2..4 on PE 1 become columns.
@@ -53,12 +54,12 @@ use std::time::Duration;
 
 use syncline_device::{CancelToken, Device, DeviceError};
 
-use crate::error::ReshardError;
 use crate::execute::{Destination, PipelineLanes, Refit, Targets, Versions};
-use crate::layout::Layout;
-use crate::transfer::PlanOptions;
-use crate::transport::{Failure, Transport, Wait};
 use exchange::Exchange;
+use syncline_layout::Layout;
+use syncline_layout::LayoutError;
+use syncline_layout::PlanOptions;
+use syncline_transport::{Failure, Transport, Wait};
 
 /// A call that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,7 +70,7 @@ pub enum ServiceError {
     Failed(#[from] Failure),
     /// The layouts make no plan: the same on every PE that has the same layouts.
     #[error(transparent)]
-    Plan(#[from] ReshardError),
+    Plan(#[from] LayoutError),
     /// A reader held the memory that the refit would have overwritten, until half of the time was
     /// over. The refit was left out on every PE, which all return this, and the group is as before.
     #[error(
@@ -230,7 +231,7 @@ impl<'a> CopyService<'a> {
         let refit = Arc::new(make(from, to, options, slot_bytes, self.rank())?);
         let (world, size) = (refit.world(), self.transport.shape().size);
         if world > size {
-            return Err(ReshardError::GroupTooSmall { world, size }.into());
+            return Err(LayoutError::GroupTooSmall { world, size }.into());
         }
         if self.plans.len() >= PLANS_MAX {
             self.plans.clear();

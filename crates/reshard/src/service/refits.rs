@@ -8,7 +8,7 @@ use super::{CopyService, Progress, ServiceError, Target};
 use crate::execute::{
     Control, Destination, Moved, Part, PipelineExecutor, Place, Refit, Sources, Targets, Writing,
 };
-use crate::transport::{FailOnPanic, Failure, Session, Ticket, Wait};
+use syncline_transport::{FailOnPanic, Failure, Session, Ticket, Wait};
 
 /// Bytes between two progress reports.
 const PROGRESS_BYTES: u64 = 1 << 20;
@@ -29,10 +29,10 @@ impl CopyService<'_> {
         target: Target<'_, '_>,
     ) -> Result<Moved, ServiceError> {
         let wait = Wait::timeout(self.options.timeout).cancelled_by(&self.cancel);
-        let guard = FailOnPanic { transport: &*self.transport, what: "a refit" };
+        let guard = FailOnPanic::new(&*self.transport, "a refit");
         // SAFETY: the service is borrowed exclusively.
         let refitted = unsafe { self.try_refit(refit, sources, target, &wait) };
-        std::mem::forget(guard);
+        guard.disarm();
         refitted.map_err(|error| match error {
             // Whatever went wrong here, the others must not wait for this PE until their deadline.
             ServiceError::Failed(failure) => self.transport.fail(failure).into(),

@@ -5,12 +5,10 @@ use std::sync::Arc;
 use syncline_copy::convert::mx;
 use syncline_deps::Dtype;
 use syncline_device::Device;
-use syncline_reshard::transport::local;
-use syncline_reshard::{
-    Dims, Layout, MeshLayout, PlanOptions, ServiceOptions, Target, Targets, TensorSpec,
-    TransferPlan,
-};
+use syncline_layout::{Dims, Layout, MeshLayout, PlanOptions, TensorSpec, TransferPlan};
+use syncline_reshard::{ServiceOptions, Target, Targets};
 use syncline_testing::{Rng, for_seeds};
+use syncline_transport::local;
 
 use crate::devices::bind_on;
 use crate::groups::{PATIENCE, on_threads, world};
@@ -218,7 +216,7 @@ fn bytes_on_the_way_are_those_of_the_blocks() {
     assert_eq!(plan.bytes_moved(), plan.bytes_total() / 2);
     let scales = plan.ops().iter().find(|op| plan.tensor(op).name == "w_scale").unwrap();
     let size = plan.copy_box(scales).size;
-    let (source, target) = plan.boxes(scales, &syncline_reshard::NdBox::whole(size));
+    let (source, target) = plan.boxes(scales, &syncline_layout::NdBox::whole(size));
     assert_eq!((source.size[1], target.size[1]), (COLUMNS / 2, COLUMNS / 64));
 }
 

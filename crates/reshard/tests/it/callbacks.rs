@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use syncline_device::CancelToken;
-use syncline_reshard::transport::{Endpoint, Failure, Header, Session, Transport, Wait, local};
-use syncline_reshard::{Destination, PlanOptions, ServiceError, ServiceOptions, Target};
+use syncline_layout::PlanOptions;
+use syncline_reshard::{Destination, ServiceError, ServiceOptions, Target};
+use syncline_transport::{Endpoint, Failure, Header, Session, Transport, Wait, local};
 
 use crate::groups::{Meddled, PATIENCE, agreed, on_endpoints, on_threads};
 use crate::models::{bind, shards};

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use syncline_deps::Dtype;
-use syncline_reshard::transport::{Endpoint, Transport, Wait, Window, local, shm};
+use syncline_layout::{Dims, Layout, NdBox, Piece, PlanOptions, Shard};
 use syncline_reshard::{
-    CopyService, DestinationError, Dims, Layout, NdBox, Piece, PlanOptions, ServiceError,
-    ServiceOptions, Shard, Target, Targets, Versions,
+    CopyService, DestinationError, ServiceError, ServiceOptions, Target, Targets, Versions,
 };
+use syncline_transport::{Endpoint, Transport, Wait, Window, local, shm};
 
 use crate::devices::{bind_on, second_cpu};
 use crate::groups::{Meddle, Meddled, PATIENCE, agreed, on_endpoints};

@@ -12,12 +12,11 @@ use syncline_deps::{Dtype, View};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::registry::BackendProbe;
 use syncline_device::{Batch, BufferView, Command, Device, Kernel, KernelArg, LaneKind};
+use syncline_layout::{Layout, PlanOptions};
 use syncline_opencl::OpenClOptions;
-use syncline_reshard::transport::{Transport, local, shm};
-use syncline_reshard::{
-    CopyService, Layout, PlanOptions, Refit, ServiceOptions, Sources, Target, Targets, Versions,
-};
+use syncline_reshard::{CopyService, Refit, ServiceOptions, Sources, Target, Targets, Versions};
 use syncline_testing::{Rng, for_seeds, need};
+use syncline_transport::{Transport, local, shm};
 
 use crate::blocks::block_refits;
 use crate::groups::{Meddled, PATIENCE, agreed, on_endpoints, world};
@@ -178,7 +177,7 @@ fn threads_joined_over_shared_memory_move_device_tensors() {
         for rank in 0..3 {
             let (device, from, to, name, options) = (&device, &from, &to, &name, &options);
             scope.spawn(move || {
-                let wait = syncline_reshard::transport::Wait::timeout(PATIENCE);
+                let wait = syncline_transport::Wait::timeout(PATIENCE);
                 let endpoint = shm::join(name, rank, 3, options, &wait).unwrap();
                 let options = ServiceOptions { timeout: PATIENCE, ..Default::default() };
                 check_pe(endpoint, device, (from, to), options, 11);

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use syncline_reshard::transport::{
+use syncline_layout::Layout;
+use syncline_reshard::{CopyService, ServiceError, ServiceOptions};
+use syncline_transport::{
     Arrival, Endpoint, Failure, FreeSlot, Header, Shape, Slots, Take, Ticket, Transport, Wait,
     Window, WindowId, local,
 };
-use syncline_reshard::{CopyService, Layout, ServiceError, ServiceOptions};
 
 /// Long enough for a busy machine, short enough to end a test that is stuck.
 pub const PATIENCE: Duration = Duration::from_secs(60);

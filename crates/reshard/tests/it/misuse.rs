@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use syncline_deps::Dtype;
-use syncline_reshard::transport::{Session, Transport, Wait, local};
+use syncline_layout::{Dims, Layout, MeshLayout, PlanOptions, TensorSpec};
 use syncline_reshard::{
-    CopyService, Layout, PipelineExecutor, PlanOptions, Refit, ServiceOptions, Sources, Target,
-    Targets,
+    CopyService, PipelineExecutor, Refit, ServiceOptions, Sources, Target, Targets,
 };
+use syncline_transport::{Session, Transport, Wait, local};
 
 use crate::groups::{PATIENCE, agreed, on_endpoints, on_threads};
 use crate::models::{bind, model, shards};
@@ -219,4 +219,44 @@ fn all_agree_whether_a_refit_was_committed() {
         let is_failed = results[0].1.failure().is_some();
         assert_eq!(results[0].0, !is_failed, "round {round}");
     }
+}
+
+/// What a PE calls its tensors is found, and tied tensors are bound by any of their names.
+#[test]
+fn a_pe_binds_its_tensors_by_the_names_that_it_knows() {
+    let text = r#"
+        [mesh]
+        axes = [["pp", 2]]
+        renumber = true
+        [[tensor]]
+        match = "embed"
+        stage = "first"
+        [[tensor]]
+        match = "head"
+        stage = "last"
+        tied_to = "embed"
+        "#;
+    let spec = |name: &str, shape: &[u64]| TensorSpec {
+        name: name.to_owned(),
+        dtype: Dtype::F32,
+        shape: Dims::from_slice(shape).unwrap(),
+    };
+    let layers = (0..4).map(|layer| spec(&format!("layers.{layer}.w"), &[4]));
+    let specs: Vec<TensorSpec> = layers.chain([spec("embed", &[8]), spec("head", &[8])]).collect();
+    let layout = MeshLayout::from_toml(text).unwrap().compile(&specs).unwrap();
+    let refit = Refit::new(&layout, &layout, &PlanOptions::default(), 64, 1).unwrap();
+    let names = |local| refit.sources().name_of(local);
+    assert_eq!(names("layers.0.w"), Some("layers.2.w"));
+    assert_eq!(names("layers.1.w"), Some("layers.3.w"));
+    assert_eq!(names("head"), Some("embed"));
+    assert_eq!(names("layers.9.w"), None);
+    // It holds this one, and calls it otherwise.
+    assert_eq!(names("layers.3.w"), None);
+    let bytes = vec![0; specs[4].dtype.bytes() as usize * 8];
+    let mut sources = Sources::new(&refit);
+    sources.bind(&refit, "head", &bytes).unwrap();
+    sources.bind(&refit, "embed", &bytes).unwrap();
+    let first = Refit::new(&layout, &layout, &PlanOptions::default(), 64, 0).unwrap();
+    assert_eq!(first.sources().name_of("layers.0.w"), Some("layers.0.w"));
+    assert_eq!(first.sources().name_of("layers.2.w"), None);
 }

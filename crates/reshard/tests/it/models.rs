@@ -1,32 +1,12 @@
 //! Models made up for tests, and the bytes of their shards.
 
 use syncline_deps::Dtype;
-use syncline_reshard::{Dims, Layout, MeshLayout, Refit, Sources, TensorSpec};
+use syncline_layout::Layout;
+use syncline_reshard::{Refit, Sources};
 use syncline_testing::Rng;
 
 use crate::arrays;
-
-/// A model of `layers` with a column-wise and a row-wise split tensor in each.
-pub fn model(layers: usize, side: u64, dtype: Dtype, axes: &str) -> Layout {
-    let toml = format!(
-        r#"
-        [mesh]
-        axes = {axes}
-        [[tensor]]
-        match = "layers.*.up"
-        shard = [{{dim = 0, axis = "tp"}}]
-        [[tensor]]
-        match = "layers.*.down"
-        shard = [{{dim = 1, axis = "tp"}}]
-        "#
-    );
-    let spec =
-        |name: String| TensorSpec { name, dtype, shape: Dims::from_slice(&[side, side]).unwrap() };
-    let specs: Vec<TensorSpec> = (0..layers)
-        .flat_map(|layer| ["up", "down"].map(|part| spec(format!("layers.{layer}.{part}"))))
-        .collect();
-    MeshLayout::from_toml(&toml).unwrap().compile(&specs).unwrap()
-}
+pub use crate::meshes::model;
 
 /// The bits of an element, from the number that `arrays` gives it.
 pub fn element(dtype: Dtype, value: u64) -> Vec<u8> {

@@ -3,12 +3,12 @@
 
 use syncline_copy::convert::convert_slice;
 use syncline_deps::Dtype;
-use syncline_reshard::transport::{Session, Transport, Wait};
+use syncline_layout::{Layout, PlanOptions};
 use syncline_reshard::{
-    CopyService, Layout, PipelineExecutor, PlanOptions, Refit, ServiceOptions, Sources, Target,
-    Targets, Versions,
+    CopyService, PipelineExecutor, Refit, ServiceOptions, Sources, Target, Targets, Versions,
 };
 use syncline_testing::Rng;
+use syncline_transport::{Session, Transport, Wait};
 
 use crate::groups::PATIENCE;
 use crate::models::{bind, model, shards};

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use syncline_deps::Dtype;
 use syncline_device::CancelToken;
-use syncline_reshard::transport::{Endpoint, Failure, Session, Transport, Wait, local};
-use syncline_reshard::{
-    Layout, Moved, PipelineExecutor, PipelineLanes, PlanOptions, Refit, ServiceOptions, Targets,
-};
+use syncline_layout::{Layout, PlanOptions};
+use syncline_reshard::{Moved, PipelineExecutor, PipelineLanes, Refit, ServiceOptions, Targets};
 use syncline_testing::{Rng, for_seeds};
+use syncline_transport::{Endpoint, Failure, Session, Transport, Wait, local};
 
 use crate::groups::{Meddled, PATIENCE, on_endpoints, on_threads, world};
 use crate::models::{bind, shards};

@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use syncline_deps::Dtype;
-use syncline_reshard::transport::{Wait, conformance, shm};
+use syncline_layout::{Layout, PlanOptions};
 use syncline_reshard::{
-    CopyService, Destination, Layout, PlanOptions, Refit, ServiceError, ServiceOptions, Sources,
-    Target, Targets, Versions,
+    CopyService, Destination, Refit, ServiceError, ServiceOptions, Sources, Target, Targets,
+    Versions,
 };
 use syncline_testing::{Rng, for_seeds};
+use syncline_transport::{Wait, conformance, shm};
 
 use crate::corruption;
 use crate::models::shards;
@@ -256,7 +257,7 @@ fn memory_beside(scenario: &Scenario) -> String {
         (model(6, 1024, Dtype::F32, &axes(*size)), model(6, 1024, Dtype::F32, &axes(size - 1)));
     let held = |layout: &Layout| -> Vec<(String, Vec<u8>)> {
         let tensors = layout.tensors().iter();
-        let shard = |tensor: &syncline_reshard::TensorLayout| {
+        let shard = |tensor: &syncline_layout::TensorLayout| {
             let shard = tensor.placement().shard(*rank as u32)?;
             let bytes = shard.shape.volume() * tensor.dtype().bytes();
             Some((tensor.name().to_owned(), vec![7; bytes as usize]))
@@ -499,7 +500,7 @@ fn a_full_file_system_is_an_error_and_not_a_signal() {
     assert!(!is_left_behind(&name));
     // The same for a destination, once the group is there.
     let endpoint = shm::join(&name, 0, 1, &options(), &wait).unwrap();
-    let full = syncline_reshard::transport::Transport::allocate(&endpoint, 1 << 50);
+    let full = syncline_transport::Transport::allocate(&endpoint, 1 << 50);
     let full = full.unwrap_err().to_string();
     assert!(full.contains("PE 0: /dev/shm has no room for"), "{full}");
 }

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use syncline_deps::Dtype;
-use syncline_reshard::transport::{Failure, Session, Transport, Wait, conformance, local};
+use syncline_layout::{Layout, PlanOptions};
 use syncline_reshard::{
-    CopyService, Layout, PlanOptions, ServiceError, ServiceOptions, Sources, Target, Targets,
-    Versions,
+    CopyService, ServiceError, ServiceOptions, Sources, Target, Targets, Versions,
 };
 use syncline_testing::for_seeds;
+use syncline_transport::{Failure, Session, Transport, Wait, conformance, local};
 
 use crate::groups::{Meddled, PATIENCE, agreed, on_endpoints, on_threads};
 use crate::models::{bind, shards};

@@ -8,7 +8,7 @@ use std::fs;
 use std::marker::PhantomData;
 use std::path::Path;
 
-use syncline::{backend, copy, deps, device, kernels, plan, reshard, runtime};
+use syncline::{backend, copy, deps, device, kernels, layout, plan, reshard, runtime, transport};
 
 /// An inherent constant hides the one of the trait, where its bounds are met.
 struct Probe<T>(PhantomData<T>);
@@ -91,28 +91,28 @@ threads! { true true:
     runtime::replay::OpTime,
 }
 threads! { true true:
-    reshard::Dims, reshard::NdBox, reshard::ReshardError, reshard::BindError, reshard::Destination,
+    layout::Dims, layout::NdBox, layout::LayoutError, reshard::BindError, reshard::Destination,
     reshard::DestinationError, reshard::Moved, reshard::PipelineLanes, reshard::Refit, reshard::Shards,
-    reshard::Sources<'static>, reshard::Targets<'static>, reshard::Versions, reshard::Layout,
-    reshard::LayoutBuilder, reshard::LayoutFile, reshard::Mesh, reshard::MeshLayout, reshard::NameNumbers,
-    reshard::NamedStage, reshard::Pattern, reshard::Piece, reshard::Placement, reshard::Shard,
-    reshard::ShardRule, reshard::Stage, reshard::TensorLayout, reshard::TensorRule, reshard::TensorSpec,
-    reshard::Batch, reshard::Schedule, reshard::Segment, reshard::Progress,
-    reshard::ServiceError, reshard::ServiceOptions, reshard::BlockScales, reshard::Conversions,
-    reshard::CopyBox, reshard::PairTraffic, reshard::PlanOptions, reshard::PlanTensor, reshard::Recoding,
-    reshard::Run, reshard::Side, reshard::Traffic, reshard::TransferOp, reshard::TransferPlan,
-    reshard::simulate::Cluster, reshard::simulate::Link, reshard::simulate::LinkKind,
-    reshard::simulate::LinkUse, reshard::simulate::Prediction, copy::convert::ConvertError,
-    reshard::transport::Endpoint, reshard::transport::Corrupted, reshard::transport::Failure,
-    reshard::transport::Phase, reshard::transport::Shape, reshard::transport::Window,
-    reshard::transport::WindowId, reshard::transport::Ticket, reshard::transport::Header,
-    reshard::transport::Wait<'static>, reshard::transport::local::GroupError, reshard::transport::shm::JoinError,
+    reshard::Sources<'static>, reshard::Targets<'static>, reshard::Versions, layout::Layout,
+    layout::LayoutBuilder, layout::LayoutFile, layout::Mesh, layout::MeshLayout, layout::NameNumbers,
+    layout::NamedStage, layout::Pattern, layout::Piece, layout::Placement, layout::Shard,
+    layout::ShardRule, layout::Stage, layout::TensorLayout, layout::TensorRule, layout::TensorSpec,
+    layout::Batch, layout::Schedule, layout::Segment, reshard::Progress,
+    reshard::ServiceError, reshard::ServiceOptions, layout::BlockScales, layout::Conversions,
+    layout::CopyBox, layout::PairTraffic, layout::PlanOptions, layout::PlanTensor, layout::Recoding,
+    layout::Run, layout::Side, layout::Traffic, layout::TransferOp, layout::TransferPlan,
+    layout::simulate::Cluster, layout::simulate::Link, layout::simulate::LinkKind,
+    layout::simulate::LinkUse, layout::simulate::Prediction, copy::convert::ConvertError,
+    transport::Endpoint, transport::FailOnPanic<'static>, transport::Region, layout::Fingerprint, transport::Corrupted, transport::Failure,
+    transport::Phase, transport::Shape, transport::Window,
+    transport::WindowId, transport::Ticket, transport::Header,
+    transport::Wait<'static>, transport::local::GroupError, transport::shm::JoinError,
 }
 
 threads! { true true:
     backend::Bell, backend::Bridge, backend::conformance::Suite, backend::conformance::Report,
     backend::conformance::CaseReport, backend::conformance::Outcome, deps::trace::Unwritten,
-    reshard::transport::local::Options, reshard::transport::shm::Options,
+    transport::local::Options, transport::shm::Options,
 }
 #[cfg(feature = "vulkan")]
 threads! { true true: syncline::vulkan::Probe, syncline::vulkan::VulkanOptions, syncline::vulkan::Messages }
@@ -124,9 +124,9 @@ threads! { true true: syncline::cuda::Probe }
 threads! { true true:
     runtime::stream::Scope<'static>,
     runtime::replay::TaskArgs<'static>, reshard::Reading<'static>, reshard::CopyService<'static>,
-    reshard::PipelineExecutor<'static>, reshard::Runs, reshard::Target<'static, 'static>,
-    reshard::transport::Arrival, device::Pool<u8>, device::Spares, kernels::Overlap,
-    reshard::transport::Session<'static>, reshard::transport::FreeSlot,
+    reshard::PipelineExecutor<'static>, layout::Runs, reshard::Target<'static, 'static>,
+    transport::Arrival, device::Pool<u8>, device::Spares, kernels::Overlap,
+    transport::Session<'static>, transport::FreeSlot,
 }
 
 // Shared, but dropped where they were taken: the thread that holds a guard must not wait for it.
@@ -142,7 +142,7 @@ threads! { true false: runtime::stream::Task }
 // What a body is given stays with it.
 threads! { false false:
     device::KernelArgs<'static>, device::Strided<'static, f32>, device::StridedMut<'static, f32>,
-    runtime::stream::TaskContext<'static>, kernels::ForeignArg,
+    runtime::stream::TaskContext<'static>, kernels::ForeignArg, transport::SlotMemory,
 }
 
 /// Traits, of which the types above are; and what only drivers are made of, which no user holds.
@@ -184,8 +184,9 @@ const MODULES: &[&str] = &[
     "runtime/src/replay.rs",
     "runtime/src/stream/mod.rs",
     "reshard/src/lib.rs",
-    "reshard/src/transport/mod.rs",
-    "reshard/src/simulate/mod.rs",
+    "transport/src/lib.rs",
+    "layout/src/lib.rs",
+    "layout/src/simulate/mod.rs",
     "vulkan/src/lib.rs",
     "opencl/src/lib.rs",
     "cuda/src/lib.rs",

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use syncline_copy::convert::is_supported;
 use syncline_deps::Dtype;
-use syncline_reshard::{
-    Layout, LayoutFile, PlanOptions, ReshardError, Schedule, TransferPlan, write_transfers,
+use syncline_layout::{
+    Layout, LayoutError, LayoutFile, PlanOptions, Schedule, TransferPlan, write_transfers,
 };
 
 use super::{Format, PlanArgs, simulate, text};
@@ -15,7 +15,7 @@ use crate::output::to_standard_output;
 
 pub(super) fn run(args: &PlanArgs) -> Result<Outcome, Failure> {
     let (from, to) = load_pair(&args.from, &args.to)?;
-    let failed = |error: ReshardError| Failure::Reshard(Box::new(error));
+    let failed = |error: LayoutError| Failure::Reshard(Box::new(error));
     let options = if args.convert { conversions() } else { PlanOptions::default() };
     let plan = TransferPlan::new(&from, &to, &options).map_err(failed)?;
     let schedule = Schedule::new(&plan, args.slot_bytes).map_err(failed)?;
@@ -65,11 +65,11 @@ pub(super) fn load(path: &Path) -> Result<LayoutFile, Failure> {
     let bytes = read_bytes(path)?;
     let text = std::str::from_utf8(&bytes).map_err(|error| {
         let place = format!("byte {}", error.valid_up_to());
-        in_file(path)(ReshardError::Syntax { place, cause: "expected UTF-8 text".to_owned() })
+        in_file(path)(LayoutError::Syntax { place, cause: "expected UTF-8 text".to_owned() })
     })?;
     LayoutFile::parse(text).map_err(in_file(path))
 }
 
-pub(super) fn in_file(path: &Path) -> impl Fn(ReshardError) -> Failure {
+pub(super) fn in_file(path: &Path) -> impl Fn(LayoutError) -> Failure {
     move |source| Failure::Layout { file: name_of(path), source: Box::new(source) }
 }

@@ -16,8 +16,8 @@ use syncline_checkpoint::{
 };
 use syncline_deps::Dtype;
 use syncline_files::one_line;
-use syncline_reshard::transport::shm;
-use syncline_reshard::{Layout, LayoutFile, MeshLayout, ReshardError, TensorRule, TensorSpec};
+use syncline_layout::{Layout, LayoutError, LayoutFile, MeshLayout, TensorRule, TensorSpec};
+use syncline_transport::shm;
 
 use super::plan::{in_file, load};
 use super::progress::{Counter, ProgressBar};
@@ -194,7 +194,7 @@ fn destination(args: &RunArgs, specs: &[TensorSpec]) -> Result<(Destination, Unn
         check_target(&mesh, specs)?;
     }
     let unnamed = unnamed(&mesh, specs);
-    let compiled: Result<Layout, ReshardError> = mesh.compile(specs);
+    let compiled: Result<Layout, LayoutError> = mesh.compile(specs);
     let layout = compiled.map_err(|error| Failure::Reshard(Box::new(error)))?;
     Ok((Destination::Sharded(layout), unnamed))
 }

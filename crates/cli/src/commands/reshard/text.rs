@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use syncline_files::one_line;
-use syncline_reshard::{NdBox, Schedule, TransferPlan};
+use syncline_layout::{NdBox, Schedule, TransferPlan};
 
 use super::size::show;
 

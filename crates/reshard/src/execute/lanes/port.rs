@@ -16,7 +16,7 @@ use super::super::{Shards, verify};
 use super::PipelineLanes;
 use super::boxes::Memory;
 use super::foreign::{Keep, foreign};
-use crate::transport::{
+use syncline_transport::{
     Arrival, Failure, FreeSlot, Header, Phase, SlotMemory, Slots, Transport, Wait,
 };
 

@@ -23,7 +23,7 @@ use super::PipelineLanes;
 use super::boxes::{BoxMove, Memory, Moves, Side};
 use super::port::{Expected, Placed, Port};
 use crate::copy::{CopyShape, Store};
-use crate::transport::{Failure, Transport};
+use syncline_transport::{Failure, Transport};
 
 /// How long the calling thread sleeps before it looks whether somebody has cancelled.
 const SLICE: Duration = Duration::from_millis(20);

@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use syncline_reshard::transport::{Transport, shm};
-use syncline_reshard::{
-    CopyService, Layout, PlanOptions, ServiceError, ServiceOptions, Sources, Target, Versions,
-};
+use syncline_layout::{Layout, PlanOptions};
+use syncline_reshard::{CopyService, ServiceError, ServiceOptions, Sources, Target, Versions};
+use syncline_transport::{Transport, shm};
 
 use super::super::launch::Role;
 use super::values;

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use syncline_checkpoint::{Checkpoint, Destination, ElementType};
 use syncline_deps::Dtype;
 use syncline_files::one_line;
-use syncline_reshard::{Dims, Shard, TensorSpec};
+use syncline_layout::{Dims, Shard, TensorSpec};
 
 /// One line for each tensor of `source`: `specs` are what they become, before they are split.
 pub(super) fn show_tensors(

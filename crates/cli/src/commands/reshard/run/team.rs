@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use syncline_checkpoint::{Summary, Team};
-use syncline_reshard::transport::{Failure, Session, Transport, Wait};
+use syncline_transport::{Failure, Session, Transport, Wait};
 
 /// The PEs of a group, who meet at the barriers that every refit has.
 pub(super) struct TransportTeam<'a> {

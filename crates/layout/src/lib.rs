@@ -1,0 +1,36 @@
+//! Layouts of named tensors over the PEs of a group, and plans from one layout to another.
+//!
+//! Three layers, each a plain value computed from the one before, the same on every PE: [`Layout`]
+//! (which PE holds what) -> [`TransferPlan`] (which boxes go where) -> [`Schedule`] (batches that
+//! fit a slot, in rounds where each PE sends to at most one PE and receives from at most one).
+//! Planning needs no exchange between PEs.
+//!
+//! This crate must never know of threads, devices and transports: `syncline-reshard` executes what
+//! is planned here, and [`simulate`] predicts how long that takes on a cluster.
+
+#![forbid(unsafe_code)]
+
+mod boxes;
+mod dims;
+mod error;
+mod hash;
+mod json;
+mod layout;
+mod number;
+mod schedule;
+pub mod simulate;
+mod transfer;
+
+pub use dims::{Dims, NdBox};
+pub use error::LayoutError;
+pub use hash::Fingerprint;
+pub use json::write_transfers;
+pub use layout::{
+    Layout, LayoutBuilder, LayoutFile, Mesh, MeshLayout, NameNumbers, NamedStage, Pattern, Piece,
+    Placement, Shard, ShardRule, Stage, TensorLayout, TensorRule, TensorSpec, expand_ranges,
+};
+pub use schedule::{Batch, DEFAULT_SLOT_BYTES, SLOT_ALIGN, SUM_BYTES, Schedule, Segment};
+pub use transfer::{
+    BlockScales, Conversions, CopyBox, PairTraffic, PlanOptions, PlanTensor, Recoding, Run, Runs,
+    Side, Traffic, TransferOp, TransferPlan,
+};

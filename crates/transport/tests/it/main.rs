@@ -1,0 +1,9 @@
+//! Integration tests of transports.
+//!
+//! | file | what goes there |
+//! | --- | --- |
+//! | `hostile` | group tables and records of any contents |
+//! | `leftovers` | the directory of shared memory: left, foreign, full; PEs that come twice |
+
+mod hostile;
+mod leftovers;
