@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::hint::black_box;
 
-use syncline_deps::capture::{CaptureReader, CaptureWriter, TaskLabel};
-use syncline_deps::{Arg, BufferId, DepInputs, Dtype, TaskId, View, ViewError};
+use syncline_deps::DepInputs;
+use syncline_tensor::{Arg, BufferId, Dtype, TaskId, View, ViewError};
+use syncline_trace::capture::{CaptureReader, CaptureWriter, TaskLabel};
 
 use crate::Effort;
 use crate::measure::{ns_per, timed};

@@ -7,13 +7,13 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use syncline_deps::trace::Trace;
-use syncline_deps::{Arg, View};
 use syncline_device::cpu::CpuDevice;
 use syncline_plan::{BufferSpec, CompileOptions, ExecutionPlan, Machine, TaskGraph, TaskSpec};
 use syncline_program::{LoadOptions, Program, example, machine_from_toml};
 use syncline_report::{Run, render};
 use syncline_runtime::replay::{Bindings, LoadedPlan, TaskBody};
+use syncline_tensor::{Arg, View};
+use syncline_trace::Trace;
 
 use crate::Effort;
 use crate::measure::{Figure, figure, timed};
@@ -87,7 +87,7 @@ fn timed_trace(tiles: u64) -> Trace {
         let start_ns = 1_000 * at;
         (task.start_ns, task.end_ns) = (Some(start_ns), Some(start_ns + 900));
         task.device = Some("cpu:0".into());
-        task.lane = Some(syncline_deps::trace::Lane::Number(at % 2));
+        task.lane = Some(syncline_trace::Lane::Number(at % 2));
     }
     trace
 }

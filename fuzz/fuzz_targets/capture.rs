@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use syncline_deps::trace::Trace;
+use syncline_trace::Trace;
 use syncline_fuzz::seal_capture;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use syncline_deps::DepGraph;
-use syncline_deps::trace::Trace;
+use syncline_trace::{Trace, read_edges, write_edges};
 
 static TRACE: LazyLock<Trace> = LazyLock::new(|| {
     let text = br#"{"format": "syncline-trace", "version": 1, "buffers": [{"id": 0, "bytes": 64}],
@@ -15,13 +15,13 @@ static TRACE: LazyLock<Trace> = LazyLock::new(|| {
 
 fn written(edges: &DepGraph) -> Vec<u8> {
     let mut text = Vec::new();
-    edges.write_json(&mut text).expect("memory");
+    write_edges(edges, &mut text).expect("memory");
     text
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok(edges) = DepGraph::from_json(bytes, &TRACE) {
-        let again = DepGraph::from_json(&written(&edges), &TRACE);
+    if let Ok(edges) = read_edges(bytes, &TRACE) {
+        let again = read_edges(&written(&edges), &TRACE);
         assert_eq!(written(&again.expect("what is read can be written")), written(&edges));
     }
 });

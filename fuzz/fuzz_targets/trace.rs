@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use syncline_deps::trace::Trace;
+use syncline_trace::Trace;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(trace) = Trace::from_json(bytes) {

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use syncline_deps::{Arg, Dtype, View};
 use syncline_device::{
     Backend, Command, Deadline, Device, Grid, Kernel, KernelArg, KernelSource, LaneKind, Recording,
 };
 use syncline_plan::{BufferSpec, CompileOptions, ExecutionPlan, TaskGraph, TaskInfo, TaskSpec};
 use syncline_runtime::executor::machine_of;
 use syncline_runtime::replay::{Bindings, LoadedPlan, TaskBody};
+use syncline_tensor::{Arg, Dtype, View};
 
 use crate::measure::{Figure, Side, figure, interleaved};
 use crate::row::Row;

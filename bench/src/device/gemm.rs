@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use syncline_deps::Dtype;
 use syncline_device::cpu::CpuDevice;
 use syncline_device::{Command, Deadline, Device, KernelArg, Scalar};
 use syncline_kernels::Library;
+use syncline_tensor::Dtype;
 
 use crate::Effort;
 use crate::measure::{figure, timed};

@@ -4,8 +4,8 @@
 //! Every task writes a tile of its own and reads the tiles of its predecessors, as the peer does
 //! with `depend` clauses.
 
-use syncline_deps::{Dtype, View};
 use syncline_runtime::stream::{Stream, StreamOptions, Task};
+use syncline_tensor::{Dtype, View};
 
 use super::{
     CORES, POWER_MAX, Pattern, Point, best_ns, compute, lengths, metg, peak, peer_by_length, point,

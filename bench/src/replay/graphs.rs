@@ -1,7 +1,7 @@
 //! The graphs that are replayed.
 
-use syncline_deps::{Arg, BufferId, View};
 use syncline_plan::{BufferSpec, TaskGraph, TaskSpec};
+use syncline_tensor::{Arg, BufferId, View};
 
 /// Bytes of a tile; nobody touches them.
 const TILE: u64 = 64;

@@ -4,10 +4,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use syncline_deps::Dtype;
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::{Deadline, Kernel, KernelArg};
 use syncline_runtime::UnifiedExecutor;
+use syncline_tensor::Dtype;
 
 use crate::measure::figure;
 use crate::row::Row;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use syncline_deps::{Arg, Dtype, View};
 use syncline_device::{Buffer, Device};
 use syncline_plan::{
     BufferSpec, CompileOptions, ExecutionPlan, Machine, TaskGraph, TaskInfo, TaskSpec,
 };
 use syncline_runtime::replay::{Bindings, LoadOptions, LoadedPlan, Steal, TaskBody};
+use syncline_tensor::{Arg, Dtype, View};
 
 use crate::measure::figure;
 use crate::row::Row;

@@ -1,7 +1,7 @@
 //! The models that are moved, and between which layouts.
 
-use syncline_deps::Dtype;
 use syncline_layout::{Dims, Layout, MeshLayout, TensorSpec};
+use syncline_tensor::Dtype;
 
 use crate::Effort;
 

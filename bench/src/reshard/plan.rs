@@ -6,11 +6,11 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use syncline_deps::Dtype;
 use syncline_layout::{
     Dims, Layout, Mesh, MeshLayout, PlanOptions, Schedule, ShardRule, TensorRule, TensorSpec,
     TransferPlan,
 };
+use syncline_tensor::Dtype;
 
 use crate::Effort;
 use crate::measure::{Figure, figure};

@@ -1,7 +1,7 @@
 //! The task graphs of `stream`: which tiles each task reads and writes.
 
-use syncline_deps::{Access, Dtype, View};
 use syncline_runtime::stream::{Stream, StreamBuffer, Task};
+use syncline_tensor::{Access, Dtype, View};
 
 /// A graph over the tiles of one buffer.
 pub struct Graph {

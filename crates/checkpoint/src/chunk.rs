@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use syncline_copy::convert::convert_slice;
-use syncline_deps::Dtype;
 use syncline_layout::{CopyBox, Dims, NdBox, Side, TransferOp, TransferPlan};
+use syncline_tensor::Dtype;
 
 use crate::source::Checkpoint;
 

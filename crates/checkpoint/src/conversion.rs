@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use syncline_copy::convert::is_supported;
-use syncline_deps::Dtype;
 use syncline_layout::{PlanOptions, TransferPlan};
+use syncline_tensor::Dtype;
 
 use crate::chunk::{Chunk, chunks};
 use crate::destination::{Destination, OutputFile};

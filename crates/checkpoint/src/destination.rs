@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use syncline_deps::Dtype;
 use syncline_layout::{Layout, TensorSpec};
+use syncline_tensor::Dtype;
 
 use crate::element::ElementType;
 use crate::error::CheckpointError;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 use syncline_copy::convert::is_supported;
-use syncline_deps::Dtype;
+use syncline_tensor::Dtype;
 
 use crate::element::ElementType;
 use crate::error::CheckpointError;

@@ -1,7 +1,7 @@
 //! Element types of safetensors files.
 
-use syncline_deps::Dtype;
 use syncline_layout::Dims;
+use syncline_tensor::Dtype;
 
 /// An element type as files name it.
 ///

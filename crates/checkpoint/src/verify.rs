@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use syncline_copy::convert::convert_slice;
-use syncline_deps::Dtype;
 use syncline_layout::TransferPlan;
+use syncline_tensor::Dtype;
 
 use crate::chunk::{Chunk, chunks};
 use crate::conversion::all_conversions;

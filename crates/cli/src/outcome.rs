@@ -4,10 +4,10 @@ use std::io;
 use std::process::ExitCode;
 
 use syncline_checkpoint::CheckpointError;
-use syncline_deps::trace::TraceError;
-use syncline_deps::{OracleError, ReplayError};
+use syncline_deps::OracleError;
 use syncline_layout::LayoutError;
 use syncline_report::ReportError;
+use syncline_trace::{ReplayError, TraceError};
 
 use crate::output::say;
 

@@ -16,7 +16,7 @@
 //! form.
 //!
 //! ```
-//! use syncline_deps::Dtype;
+//! use syncline_tensor::Dtype;
 //! use syncline_copy::convert::convert_slice;
 //!
 //! let source = 1.5f32.to_le_bytes();
@@ -31,7 +31,7 @@ pub mod mx;
 #[cfg(test)]
 mod tests;
 
-use syncline_deps::Dtype;
+use syncline_tensor::Dtype;
 
 use format::{Bf16, E4m3, E5m2, F16, F32, FloatFormat};
 

@@ -1,10 +1,9 @@
 //! Checking edges against the oracle: orders that are missing, and orders that nobody needs.
 
 use crate::graph::{DepEdge, DepGraph};
-use crate::oracle::{Ancestors, OracleError, OracleLimits, blocks, full_graph};
-use crate::trace::Trace;
+use crate::oracle::{Ancestors, OracleError, OracleLimits, RecordedTasks, blocks, full_graph};
 
-/// What is wrong with the edges of a trace.
+/// What is wrong with the edges of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Pairs of tasks that conflict, or of which one was asked to wait for the other, and that the
@@ -23,16 +22,16 @@ impl CheckReport {
     }
 }
 
-/// Holds `given`, edges of `trace` from wherever, against every conflict of `trace`.
+/// Compares the edges in `given` with every conflict of `program`.
 ///
 /// Only the orders count, not the edges that make them: an edge may be missing as long as others
 /// imply it.
 pub fn check_edges(
-    trace: &Trace,
+    program: &impl RecordedTasks,
     given: &DepGraph,
     limits: OracleLimits,
 ) -> Result<CheckReport, OracleError> {
-    let full = full_graph(trace, limits)?;
+    let full = full_graph(program, limits)?;
     let missing = edges_outside(&full, given, limits)?;
     let superfluous = edges_outside(given, &full, limits)?;
     Ok(CheckReport { missing, superfluous, pairs: full.edges().len() })

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
 
-use crate::TaskId;
+use syncline_tensor::TaskId;
 
 /// What an edge does: a set of [`EdgeFlags::WAIT`] and [`EdgeFlags::RETAIN`].
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]

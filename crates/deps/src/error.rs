@@ -1,6 +1,6 @@
 //! What can be wrong with a submission.
 
-use crate::{Access, BufferId, TaskId};
+use syncline_tensor::{Access, BufferId, TaskId};
 
 /// Why a buffer, a scope or a task was refused. Whatever was refused has left nothing behind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -7,8 +7,10 @@
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 
+use syncline_tensor::{Arg, TaskId};
+
 use crate::merge::Packed;
-use crate::{Arg, Edge, EdgeFlags, EdgeKinds, ScopeKind, SubmitError, TaskId, TensorMap};
+use crate::{Edge, EdgeFlags, EdgeKinds, ScopeKind, SubmitError, TensorMap};
 
 /// What dependency discovery needs to know of a task, borrowed from wherever it is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,6 +30,7 @@ pub struct DepInputs<'a> {
 /// ```
 /// use std::ops::ControlFlow;
 /// use syncline_deps::*;
+/// use syncline_tensor::*;
 ///
 /// let mut map = TensorMap::new();
 /// let (buffer, view) = (BufferId(0), View::bytes_at(0, 64)?);

@@ -1,18 +1,10 @@
-//! Graphs of dependencies: the edges of a whole trace, with why they are there.
+//! Graphs of dependencies: the edges of a whole program, with the reasons for them.
 
-use std::io::{self, Write};
-
-use serde_json::Value;
-
-use crate::trace::{Members, Place, Trace, TraceError, as_u64, check_head, integer, shape};
 use crate::{EdgeFlags, EdgeKinds};
 
-const FORMAT: &str = "syncline-deps";
-const VERSION: u64 = 1;
-
-/// The edges of a trace, ordered by successor and then by predecessor, each pair once.
+/// The edges of a program, ordered by successor and then by predecessor, each pair once.
 ///
-/// Tasks are named by their position in the trace; [`DepGraph::id`] gives their ids.
+/// Tasks are named by their position in the program; [`DepGraph::id`] returns their ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DepGraph {
     ids: Vec<u64>,
@@ -47,17 +39,21 @@ impl DepEdge {
 
 /// One reason for an edge, before the reasons of a pair of tasks are merged.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reason {
-    pub(crate) pred: u32,
-    pub(crate) flags: EdgeFlags,
-    pub(crate) kinds: EdgeKinds,
-    pub(crate) args: Option<ArgPair>,
+pub struct Reason {
+    /// The position of the task that comes first.
+    pub pred: u32,
+    /// What the edge does.
+    pub flags: EdgeFlags,
+    /// Why it is there.
+    pub kinds: EdgeKinds,
+    /// The arguments that conflict, where there are some.
+    pub args: Option<ArgPair>,
 }
 
 impl DepGraph {
-    /// A graph of the tasks of `trace`, without edges.
-    pub(crate) fn of(trace: &Trace) -> Self {
-        Self { ids: trace.tasks.iter().map(|task| task.id).collect(), ..Self::default() }
+    /// Creates a graph of the tasks with these ids, without edges.
+    pub fn new(ids: Vec<u64>) -> Self {
+        Self { ids, ..Self::default() }
     }
 
     /// Number of tasks.
@@ -87,9 +83,14 @@ impl DepGraph {
         &self.args[edge.args_start as usize..edge.args_end as usize]
     }
 
-    /// Adds the edges into `succ`, which comes after the successors of all edges so far. Reasons
-    /// for one pair of tasks are merged; `reasons` is left empty.
-    pub(crate) fn push_reasons(&mut self, succ: u32, reasons: &mut Vec<Reason>) {
+    /// Adds the edges into `succ`. Reasons for one pair of tasks are merged, and `reasons` is left
+    /// empty.
+    ///
+    /// # Panics
+    /// If an edge into a later task than `succ` has been added before.
+    pub fn push_reasons(&mut self, succ: u32, reasons: &mut Vec<Reason>) {
+        let last = self.edges.last().map_or(0, |edge| edge.succ);
+        assert!(last <= succ, "edges into task {succ} follow edges into task {last}");
         reasons.sort_unstable_by_key(|reason| (reason.pred, reason.args));
         for reason in reasons.drain(..) {
             let known =
@@ -128,108 +129,4 @@ impl DepGraph {
         }
         graph
     }
-
-    /// Writes the JSON form, one edge a line.
-    pub fn write_json(&self, mut out: impl Write) -> io::Result<()> {
-        write!(
-            out,
-            "{{\"format\": \"{FORMAT}\", \"version\": {VERSION}, \"tasks\": {},",
-            self.tasks()
-        )?;
-        write!(out, "\n \"edges\": [")?;
-        for (position, edge) in self.edges.iter().enumerate() {
-            let comma = if position == 0 { "" } else { "," };
-            let (pred, succ) = (integer(self.id(edge.pred)), integer(self.id(edge.succ)));
-            write!(out, "{comma}\n  {{\"pred\": {pred}, \"succ\": {succ}, ")?;
-            write!(out, "\"kinds\": [{}], ", quoted(edge.kinds.names()))?;
-            write!(out, "\"flags\": [{}], ", quoted(edge.flags.names()))?;
-            let pairs = self.args(edge).iter().map(|(pred, succ)| format!("[{pred}, {succ}]"));
-            write!(out, "\"args\": [{}]}}", pairs.collect::<Vec<_>>().join(", "))?;
-        }
-        out.write_all(b"]}\n")
-    }
-
-    /// Reads the JSON form of the edges of `trace`.
-    ///
-    /// `kinds` and `args` may be absent; an edge without `flags` is one to wait for.
-    pub fn from_json(bytes: &[u8], trace: &Trace) -> Result<Self, TraceError> {
-        let document: Value = syncline_files::from_json(bytes)?;
-        let mut members = Members::new(document, Place::ROOT)?;
-        check_head(members.take("format"), members.take("version"), FORMAT, VERSION)?;
-        let tasks = members.u64("tasks")?;
-        if tasks != trace.tasks.len() as u64 {
-            return Err(TraceError::OtherTrace { tasks, trace: trace.tasks.len() as u64 });
-        }
-        let edges = match members.require("edges")? {
-            Value::Array(edges) => edges,
-            other => return Err(shape(Place::ROOT.member("edges"), "a list", &other)),
-        };
-        let mut by_succ: Vec<(u32, Reason)> = Vec::with_capacity(edges.len());
-        for (index, edge) in edges.into_iter().enumerate() {
-            read_edge(edge, Place::entry("edges", index), trace, &mut by_succ)?;
-        }
-        members.finish(&["format", "version", "tasks", "edges"])?;
-        by_succ.sort_by_key(|(succ, _)| *succ);
-        let mut graph = Self::of(trace);
-        let mut reasons = Vec::new();
-        for run in by_succ.chunk_by(|a, b| a.0 == b.0) {
-            reasons.extend(run.iter().map(|(_, reason)| *reason));
-            graph.push_reasons(run[0].0, &mut reasons);
-        }
-        Ok(graph)
-    }
-}
-
-fn quoted(names: impl Iterator<Item = &'static str>) -> String {
-    names.map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
-}
-
-fn read_edge(
-    value: Value,
-    place: Place,
-    trace: &Trace,
-    into: &mut Vec<(u32, Reason)>,
-) -> Result<(), TraceError> {
-    let mut members = Members::new(value, place)?;
-    let mut end = |member| {
-        let id = members.u64(member)?;
-        let position = trace.position(id);
-        let unknown = TraceError::UnknownTask { place: place.member(member), task: id };
-        position.map(|position| position as u32).ok_or(unknown)
-    };
-    let (pred, succ) = (end("pred")?, end("succ")?);
-    let flags = names(&mut members, "flags", EdgeFlags::from_name, "\"wait\" or \"retain\"")?;
-    let kinds = names(&mut members, "kinds", EdgeKinds::from_name, "the name of a kind of edge")?;
-    let flags = flags.map_or(EdgeFlags::WAIT, |names| {
-        names.into_iter().fold(EdgeFlags::EMPTY, |all, one| all | one)
-    });
-    let kinds = kinds.into_iter().flatten().fold(EdgeKinds::EMPTY, |all, one| all | one);
-    let pairs = members.optional_list("args", arg_pair)?.unwrap_or_default();
-    members.finish(&["pred", "succ", "kinds", "flags", "args"])?;
-    into.push((succ, Reason { pred, flags, kinds, args: None }));
-    into.extend(
-        pairs.into_iter().map(|pair| (succ, Reason { pred, flags, kinds, args: Some(pair) })),
-    );
-    Ok(())
-}
-
-fn names<T>(
-    members: &mut Members,
-    member: &'static str,
-    known: fn(&str) -> Option<T>,
-    expected: &'static str,
-) -> Result<Option<Vec<T>>, TraceError> {
-    members.optional_list(member, |value, place| {
-        value.as_str().and_then(known).ok_or_else(|| shape(place, expected, &value))
-    })
-}
-
-fn arg_pair(value: Value, place: Place) -> Result<ArgPair, TraceError> {
-    let Some([pred, succ]) = value.as_array().map(Vec::as_slice) else {
-        return Err(shape(place, "a pair of positions", &value));
-    };
-    let position = |value: &Value| {
-        u32::try_from(as_u64(value, place)?).map_err(|_| shape(place, "a position", value))
-    };
-    Ok((position(pred)?, position(succ)?))
 }

@@ -1,6 +1,8 @@
 //! Merging: one edge for each predecessor, whatever number of reasons it has.
 
-use crate::{Edge, EdgeFlags, EdgeKinds, TaskId};
+use syncline_tensor::TaskId;
+
+use crate::{Edge, EdgeFlags, EdgeKinds};
 
 /// Up to this many edges are simply searched.
 const FEW: usize = 16;

@@ -14,8 +14,8 @@ pub(crate) use closure::{Ancestors, blocks};
 use intervals::Intervals;
 
 use crate::graph::{DepGraph, Reason};
-use crate::trace::Trace;
-use crate::{Access, BufferId, EdgeFlags, EdgeKinds, ScopeKind, View};
+use crate::{EdgeFlags, EdgeKinds, ScopeKind};
+use syncline_tensor::{Access, Arg, BufferId, View};
 
 /// A pair of views that overlap is remembered, which takes memory: it counts as this many
 /// comparisons.
@@ -71,28 +71,61 @@ pub enum OracleError {
     Closure { tasks: usize, edges: usize },
 }
 
-/// Every pair of conflicting tasks and every explicit dependency of `trace`, which must be valid.
-pub fn full_graph(trace: &Trace, limits: OracleLimits) -> Result<DepGraph, OracleError> {
+/// A recorded program, as the oracle reads it. Tasks are named by their position.
+pub trait RecordedTasks {
+    /// Returns the number of tasks.
+    fn len(&self) -> usize;
+
+    /// Returns `true` if there are no tasks.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the id of a task.
+    fn id(&self, task: usize) -> u64;
+
+    /// Returns the kind of scope that a task was submitted in.
+    fn scope(&self, task: usize) -> ScopeKind;
+
+    /// Returns the number of arguments of a task.
+    fn arg_count(&self, task: usize) -> usize;
+
+    /// Returns an argument of a task.
+    fn arg(&self, task: usize, position: usize) -> &Arg;
+
+    /// Returns the earlier tasks that a task waits for by request.
+    fn preds(&self, task: usize) -> impl Iterator<Item = usize>;
+
+    /// Returns the tasks as a graph without edges.
+    fn graph(&self) -> DepGraph {
+        DepGraph::new((0..self.len()).map(|task| self.id(task)).collect())
+    }
+}
+
+/// Returns every pair of conflicting tasks and every explicit dependency of `program`.
+pub fn full_graph(
+    program: &impl RecordedTasks,
+    limits: OracleLimits,
+) -> Result<DepGraph, OracleError> {
     let mut budget = Budget { comparisons: limits.comparisons, conflicts: limits.conflicts };
-    let places = Places::of(trace, limits, &mut budget)?;
+    let places = Places::of(program, limits, &mut budget)?;
     let mut seen: Vec<Seen> = vec![Seen::default(); places.neighbours.len()];
-    let mut graph = DepGraph::of(trace);
+    let mut graph = program.graph();
     let mut reasons = Vec::new();
-    for (index, task) in trace.tasks.iter().enumerate() {
-        for &dep in &task.deps {
-            let pred = trace.position(dep).expect("a valid trace's dependencies are its tasks");
+    for task in 0..program.len() {
+        for pred in program.preds(task) {
             let (flags, kinds) = (EdgeFlags::WAIT, EdgeKinds::EXPLICIT);
             reasons.push(Reason { pred: pred as u32, flags, kinds, args: None });
         }
-        if task.scope == ScopeKind::Auto {
-            conflicts_of(trace, index, &places, &seen, &mut budget, &mut reasons)
+        if program.scope(task) == ScopeKind::Auto {
+            conflicts_of(program, task, &places, &seen, &mut budget, &mut reasons)
                 .ok_or(OracleError::Comparisons { limit: limits.comparisons })?;
         }
         budget.conflicts = (budget.conflicts.checked_sub(reasons.len() as u64))
-            .ok_or(OracleError::Conflicts { task: task.id, limit: limits.conflicts })?;
-        graph.push_reasons(index as u32, &mut reasons);
-        for (position, &place) in places.of_args[index].iter().enumerate() {
-            seen[place].push(task.args[position].arg.access, (index as u32, position as u32));
+            .ok_or(OracleError::Conflicts { task: program.id(task), limit: limits.conflicts })?;
+        graph.push_reasons(task as u32, &mut reasons);
+        for (position, &place) in places.of_args[task].iter().enumerate() {
+            seen[place].push(program.arg(task, position).access, (task as u32, position as u32));
         }
     }
     Ok(graph)
@@ -185,27 +218,26 @@ pub(crate) fn flags_of(kinds: EdgeKinds) -> EdgeFlags {
     if made { EdgeFlags::WAIT | EdgeFlags::RETAIN } else { EdgeFlags::WAIT }
 }
 
-/// Adds every conflict of the task at `index` with an earlier one; `None` where the budget runs
-/// out.
+/// Adds every conflict of `task` with an earlier one; `None` where the budget runs out.
 fn conflicts_of(
-    trace: &Trace,
-    index: usize,
+    program: &impl RecordedTasks,
+    task: usize,
     places: &Places,
     seen: &[Seen],
     budget: &mut Budget,
     reasons: &mut Vec<Reason>,
 ) -> Option<()> {
-    let args = trace.tasks[index].args.iter().map(|arg| arg.arg.access);
-    for (position, (access, &place)) in args.zip(&places.of_args[index]).enumerate() {
+    for (position, &place) in places.of_args[task].iter().enumerate() {
+        let access = program.arg(task, position).access;
         for neighbour in places.neighbours[place].iter().map(|&neighbour| &seen[neighbour]) {
             budget.comparisons = budget.comparisons.checked_sub(neighbour.len())?;
             for (pred, pred_arg) in neighbour.candidates(access) {
-                let before = &trace.tasks[pred as usize];
-                let mut kinds = hazards(before.args[pred_arg as usize].arg.access, access);
+                let before = program.arg(pred as usize, pred_arg as usize);
+                let mut kinds = hazards(before.access, access);
                 if kinds.is_empty() {
                     continue;
                 }
-                if before.scope == ScopeKind::Manual {
+                if program.scope(pred as usize) == ScopeKind::Manual {
                     kinds |= EdgeKinds::BARRIER;
                 }
                 let args = Some((pred_arg, position as u32));
@@ -216,7 +248,7 @@ fn conflicts_of(
     Some(())
 }
 
-/// The distinct places (a buffer and a view of it) of a trace, and which of them have a byte in
+/// The distinct places (a buffer and a view of it) of a program, and which of them have a byte in
 /// common.
 struct Places {
     of_args: Vec<Vec<usize>>,
@@ -224,14 +256,18 @@ struct Places {
 }
 
 impl Places {
-    fn of(trace: &Trace, limits: OracleLimits, budget: &mut Budget) -> Result<Self, OracleError> {
+    fn of(
+        program: &impl RecordedTasks,
+        limits: OracleLimits,
+        budget: &mut Budget,
+    ) -> Result<Self, OracleError> {
         let mut numbers: HashMap<(BufferId, View), usize> = HashMap::new();
         let mut by_buffer: HashMap<BufferId, Vec<(usize, Intervals)>> = HashMap::new();
         let mut left = limits.intervals;
-        let mut of_args = Vec::with_capacity(trace.tasks.len());
-        for task in &trace.tasks {
-            let mut of_task = Vec::with_capacity(task.args.len());
-            for arg in task.args.iter().map(|arg| &arg.arg) {
+        let mut of_args = Vec::with_capacity(program.len());
+        for task in 0..program.len() {
+            let mut of_task = Vec::with_capacity(program.arg_count(task));
+            for arg in (0..program.arg_count(task)).map(|position| program.arg(task, position)) {
                 let next = numbers.len();
                 let number = *numbers.entry((arg.buffer, arg.view)).or_insert(next);
                 of_task.push(number);

@@ -1,12 +1,12 @@
 //! Submission: the front door of dependency discovery.
 
+use syncline_tensor::{BufferId, TaskId};
+
 use crate::fanin::{register_resolved, resolve_and_fanin};
 use crate::merge::EdgeMerger;
 use crate::prune::ReachWindow;
 use crate::scope::ScopeStack;
-use crate::{
-    BufferId, DepInputs, Edge, EdgeFlags, MapStats, ScopeKind, SubmitError, TaskId, TensorMap,
-};
+use crate::{DepInputs, Edge, EdgeFlags, MapStats, ScopeKind, SubmitError, TensorMap};
 
 /// How a [`Submitter`] works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,7 @@ pub struct SubmitStats {
 ///
 /// ```
 /// use syncline_deps::*;
+/// use syncline_tensor::*;
 ///
 /// let mut submitter = Submitter::new(SubmitOptions::default());
 /// let buffer = submitter.create_buffer(4096);

@@ -3,6 +3,7 @@
 //! The only test of its process, because allocations are counted for the process as a whole.
 
 use syncline_deps::*;
+use syncline_tensor::*;
 use syncline_testing::{CountingAllocator, Rng};
 
 #[global_allocator]

@@ -5,7 +5,7 @@ mod recording;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use syncline_deps::{Access, Arg, View};
+use syncline_tensor::{Access, Arg, View};
 
 pub use recording::Recording;
 

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{ThreadId, current};
 
-use syncline_deps::{Access, BufferId, Dtype, View};
+use syncline_tensor::{Access, BufferId, Dtype, View};
 
 pub(crate) use hazards::{Hazards, Touch};
 pub use host::{Claim, Map, MapMut};

@@ -5,7 +5,7 @@
 
 mod stream;
 
-use syncline_deps::{MAX_DIMS, OverlapStats, Region, View};
+use syncline_tensor::{MAX_DIMS, Region, View};
 
 use crate::{Copy, DeviceError};
 
@@ -20,7 +20,7 @@ const STREAM_RUN_BYTES: u64 = 4 << 10;
 /// How to copy one view to another of the same shape.
 ///
 /// ```
-/// use syncline_deps::{Dtype, View};
+/// use syncline_tensor::{Dtype, View};
 /// use syncline_device::copy::CopyPlan;
 ///
 /// let matrix = View::contiguous(Dtype::F32, &[8, 8])?;
@@ -304,7 +304,7 @@ impl CopyPlan {
 fn are_disjoint(source: &View, target: &View) -> bool {
     match (source.span(), target.span()) {
         (Some((start, end)), Some((other, other_end))) if start < other_end && other < end => {
-            !Region::of(source).overlaps(&Region::of(target), &mut OverlapStats::default())
+            !Region::of(source).overlaps(&Region::of(target))
         }
         _ => true,
     }

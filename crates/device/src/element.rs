@@ -1,7 +1,7 @@
 //! Element types of Rust, and how they map to those of views.
 
 use half::{bf16, f16};
-use syncline_deps::Dtype;
+use syncline_tensor::Dtype;
 
 /// A Rust type that one element of a view can be read as.
 ///

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use syncline_deps::{BufferId, Dtype};
+use syncline_tensor::{BufferId, Dtype};
 
 use crate::{Backend, DeviceSpec};
 

@@ -1,6 +1,6 @@
 //! Fills: every element of a view set to one pattern.
 
-use syncline_deps::View;
+use syncline_tensor::View;
 
 use crate::{DeviceError, Fill, Pattern};
 

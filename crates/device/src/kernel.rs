@@ -9,7 +9,7 @@ mod source;
 use std::fmt;
 use std::sync::Arc;
 
-use syncline_deps::{Access, Arg, View};
+use syncline_tensor::{Access, Arg, View};
 
 pub use args::{KernelArgs, LateArgs, RawArg, Strided, StridedMut};
 pub use convention::{ScalarType, WORDS_PER_ARGUMENT};

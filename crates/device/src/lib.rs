@@ -9,7 +9,7 @@
 //!
 //! ```
 //! use syncline_device::{Batch, Command, Deadline, Kernel, KernelArg, LaneKind, cpu::CpuDevice};
-//! use syncline_deps::Dtype;
+//! use syncline_tensor::Dtype;
 //!
 //! let device = CpuDevice::open_default()?;
 //! let buffer = device.buffer(16);

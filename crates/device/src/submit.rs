@@ -2,7 +2,7 @@
 
 use std::sync::MutexGuard;
 
-use syncline_deps::{Access, BufferId, Region};
+use syncline_tensor::{Access, BufferId, Region};
 
 use crate::buffer::{Hazards, Touch};
 use crate::{

@@ -11,8 +11,8 @@ use std::marker::PhantomData;
 
 use serde::de::{Deserialize, DeserializeOwned, DeserializeSeed, Deserializer};
 
-use crate::nearest::meant;
 use strict::{Context, Path, StrictDeserializer};
+use syncline_spelling::meant;
 
 /// How the names of members begin that are for other programs.
 const FOREIGN: &str = "x-";

@@ -15,7 +15,6 @@
 mod escape;
 mod form;
 mod input;
-mod nearest;
 mod output;
 
 pub use escape::{Escaped, one_line};
@@ -23,5 +22,4 @@ pub use form::{
     FormError, Strict, from_json, from_toml, is_foreign, read_strictly, unknown_member,
 };
 pub use input::{machine_memory_bytes, read_all, read_file};
-pub use nearest::{meant, nearest};
 pub use output::{Output, temporary_name, write_file};

@@ -13,8 +13,8 @@ pub mod variant;
 
 use std::sync::Arc;
 
-use syncline_deps::View;
 use syncline_device::{Backend, KernelBuilder, KernelSource};
+use syncline_tensor::View;
 
 use crate::{Parameter, opencl, wgsl};
 use recipe::Recipe;

@@ -1,6 +1,6 @@
 //! Calls that a kernel refuses, before anything runs.
 
-use syncline_deps::{Access, Dtype};
+use syncline_tensor::{Access, Dtype};
 
 /// Why a kernel cannot be called so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

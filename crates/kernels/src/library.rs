@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use syncline_deps::Arg;
 use syncline_device::{Kernel, KernelBuilder, Scalar};
+use syncline_tensor::Arg;
 
-use syncline_deps::nearest;
+use syncline_spelling::nearest;
 
 use crate::{KernelError, Signature, table};
 

@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use syncline_deps::Dtype;
+use syncline_tensor::Dtype;
 
 use crate::compiled::entry;
 use crate::compiled::kind::Kind;

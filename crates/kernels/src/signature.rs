@@ -1,9 +1,9 @@
 //! Signatures: what a kernel takes, and whether a call fits.
 
-use syncline_deps::{Access, Arg, Dtype, OverlapStats, Region, View};
 use syncline_device::Scalar;
+use syncline_tensor::{Access, Arg, Dtype, Region, View};
 
-use syncline_deps::nearest;
+use syncline_spelling::nearest;
 
 use crate::{KernelError, Tolerance};
 
@@ -142,8 +142,7 @@ impl Signature {
                     && b.access != Access::Output
                     && a.buffer == b.buffer
                     && !(self.overlap == Overlap::InPlace && same_places(&a.view, &b.view))
-                    && Region::of(&a.view)
-                        .overlaps(&Region::of(&b.view), &mut OverlapStats::default())
+                    && Region::of(&a.view).overlaps(&Region::of(&b.view))
             };
             if let Some(other) = (0..args.len()).find(overlaps) {
                 return Err(format!(

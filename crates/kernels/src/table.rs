@@ -1,7 +1,7 @@
 //! The table of built-in kernels.
 
-use syncline_deps::{Dtype, View};
 use syncline_device::{DeviceError, Kernel, KernelArgs, Scalar};
+use syncline_tensor::{Dtype, View};
 
 use crate::Overlap::{self, InPlace, Never};
 use crate::Tolerance::{self, Epsilons, EpsilonsPerTerm, Exact};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use syncline_deps::Dtype;
+use syncline_tensor::Dtype;
 
 /// How far the results of a kernel on two backends, or of a backend and exact arithmetic, may lie
 /// apart. Integers agree bit for bit, whatever is said here about floats.
@@ -38,7 +38,7 @@ impl Tolerance {
     /// with `dtypes` the element types of the arguments.
     ///
     /// ```
-    /// use syncline_deps::Dtype;
+    /// use syncline_tensor::Dtype;
     /// use syncline_kernels::Tolerance;
     ///
     /// assert_eq!(Tolerance::Exact.bound([Dtype::F32], 8.0, 100), 0.0);

@@ -9,7 +9,7 @@ mod convert;
 
 use std::fmt::Write;
 
-use syncline_deps::Dtype;
+use syncline_tensor::Dtype;
 
 use crate::compiled::entry;
 use crate::compiled::kind::Kind;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
 
-use syncline_deps::MAX_DIMS;
+use syncline_tensor::MAX_DIMS;
 
 /// One number per dimension, at most [`MAX_DIMS`] of them, kept inline.
 ///

@@ -1,7 +1,7 @@
 //! What can be wrong with layouts and plans, and how to mend it.
 
-use syncline_deps::{Dtype, MAX_DIMS};
 use syncline_files::FormError;
+use syncline_tensor::{Dtype, MAX_DIMS};
 
 use crate::dims::{Dims, NdBox};
 use crate::layout::{BYTES_MAX, WORLD_MAX};

@@ -11,7 +11,7 @@
 //! This crate knows nothing of task graphs, nor of other backends.
 //!
 //! ```
-//! use syncline_deps::Dtype;
+//! use syncline_tensor::Dtype;
 //! use syncline_device::registry::BackendProbe;
 //! use syncline_device::{Backend, Command, Grid, Kernel, KernelArg, KernelSource};
 //! use syncline_opencl::Probe;

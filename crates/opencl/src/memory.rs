@@ -17,9 +17,9 @@ use opencl3::memory::{
     svm_free,
 };
 use opencl3::types::{CL_TRUE, cl_mem};
-use syncline_deps::View;
 use syncline_device::copy::CopyPlan;
 use syncline_device::{ALIGNMENT, Allocator, DeviceError, DeviceSpec, Memory, MemoryUse, Pool};
+use syncline_tensor::View;
 
 use crate::api::{Code, Mem, Queue};
 use crate::context::{Context, refused};

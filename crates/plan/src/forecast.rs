@@ -40,7 +40,7 @@ impl ExecutionPlan {
     /// runs itself.
     ///
     /// ```
-    /// use syncline_deps::{Arg, Dtype, View};
+    /// use syncline_tensor::{Arg, Dtype, View};
     /// use syncline_plan::{BufferSpec, CompileOptions, ExecutionPlan, Machine, OpCost, TaskGraph, TaskSpec};
     ///
     /// let mut graph = TaskGraph::new();

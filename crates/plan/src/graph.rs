@@ -8,9 +8,8 @@ mod spec;
 
 use std::sync::Arc;
 
-use syncline_deps::{
-    BufferId, DepInputs, ScopeKind, SubmitError, SubmitOptions, Submitter, TaskId,
-};
+use syncline_deps::{DepInputs, ScopeKind, SubmitError, SubmitOptions, Submitter};
+use syncline_tensor::{BufferId, TaskId};
 
 pub(crate) use data::{ArgRecord, BufferRecord, GraphData, PlaceRecord, TaskRecord};
 pub use data::{BufferInfo, BufferKind, GraphEdge, TaskArg, TaskInfo};
@@ -22,7 +21,7 @@ use crate::plan::{ARENA_ALIGN, TaskIndex};
 /// Recorded tasks, their arguments and the edges between them.
 ///
 /// ```
-/// use syncline_deps::{Arg, View};
+/// use syncline_tensor::{Arg, View};
 /// use syncline_plan::{BufferSpec, TaskGraph, TaskSpec};
 ///
 /// let mut graph = TaskGraph::new();

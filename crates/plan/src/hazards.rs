@@ -10,9 +10,8 @@
 //! Replay needs it for two things: idle lanes take ops out of their lane's order, and a run begins
 //! before the one before has ended.
 
-use syncline_deps::{
-    Access, Arg, BufferId, DepInputs, EdgeFlags, SubmitOptions, Submitter, TaskId, View,
-};
+use syncline_deps::{DepInputs, EdgeFlags, SubmitOptions, Submitter};
+use syncline_tensor::{Access, Arg, BufferId, TaskId, View};
 
 use crate::check::Happens;
 use crate::plan::{ExecutionPlan, MemoryIndex, MemoryPlace, OpIndex, OpKind};

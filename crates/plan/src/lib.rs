@@ -12,7 +12,7 @@
 //! made here.
 //!
 //! ```
-//! use syncline_deps::{Arg, Dtype, View};
+//! use syncline_tensor::{Arg, Dtype, View};
 //! use syncline_plan::{BufferSpec, CompileOptions, ExecutionPlan, Machine, TaskGraph, TaskSpec};
 //!
 //! let mut graph = TaskGraph::new();

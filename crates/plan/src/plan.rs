@@ -5,7 +5,7 @@ mod index;
 
 use std::sync::Arc;
 
-use syncline_deps::{Access, BufferId, View};
+use syncline_tensor::{Access, BufferId, View};
 
 pub use index::{CopyIndex, LaneIndex, MemoryIndex, OpIndex, TaskIndex};
 

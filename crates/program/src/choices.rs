@@ -1,9 +1,9 @@
 //! Which devices each task of a program may run on.
 
-use syncline_deps::View;
-use syncline_deps::trace::Place;
 use syncline_device::{Backend, DeviceError, DeviceSpec};
 use syncline_plan::Machine;
+use syncline_tensor::View;
+use syncline_trace::Place;
 
 use crate::error::ProgramError;
 use crate::program::{Program, ProgramTask};

@@ -1,9 +1,9 @@
 //! Whether two runs gave the same.
 
 use half::{bf16, f16};
-use syncline_deps::Dtype;
 use syncline_device::{Backend, DeviceSpec};
 use syncline_plan::TaskIndex;
+use syncline_tensor::Dtype;
 
 use crate::program::Program;
 use crate::run::Run;

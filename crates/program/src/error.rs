@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use syncline_deps::UnknownDtype;
-use syncline_deps::trace::{Place, TraceError};
 use syncline_device::DeviceError;
 use syncline_kernels::KernelError;
+use syncline_tensor::UnknownDtype;
+use syncline_trace::{Place, TraceError};
 
 /// A program that cannot be run as it is written. Nothing has run when one of these is returned.
 #[derive(Debug, thiserror::Error)]

@@ -7,9 +7,9 @@ mod random;
 
 use std::collections::BTreeMap;
 
-use syncline_deps::nearest;
-use syncline_deps::trace::Trace;
 use syncline_files::machine_memory_bytes;
+use syncline_spelling::nearest;
+use syncline_trace::Trace;
 
 /// A ready program.
 #[derive(Clone, Copy, Debug)]

@@ -10,11 +10,12 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use syncline_deps::trace::{Lane, Trace, TraceBuffer, TraceTask};
-use syncline_deps::{Access, Arg, BufferId, OverlapStats, Region, ScopeKind};
+use syncline_deps::ScopeKind;
 use syncline_plan::{
     Copy, ExecutionPlan, LaneIndex, MemoryIndex, MemoryPlace, OpIndex, OpKind, TaskIndex,
 };
+use syncline_tensor::{Access, Arg, BufferId, Region};
+use syncline_trace::{Lane, Trace, TraceBuffer, TraceTask};
 
 use crate::program::Program;
 use crate::run::{Run, Timing};
@@ -220,7 +221,7 @@ impl<'a> Writer<'a> {
         reusing.find_map(|(old, new)| {
             let [a, b] = [&old, &new].map(region);
             let bytes = (a.start().max(b.start()), a.end().min(b.end()));
-            let shares = a.overlaps(&b, &mut OverlapStats::default());
+            let shares = a.overlaps(&b);
             let [old, new] = [old, new].map(|arg| arg.buffer.0 as usize);
             shares.then(|| Reuse { pred, succ, region: self.words(old, new, bytes) })
         })

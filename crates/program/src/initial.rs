@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use syncline_deps::Dtype;
-use syncline_deps::nearest;
-use syncline_deps::trace::{Place, TraceBuffer};
 use syncline_device::Scalar;
 use syncline_files::machine_memory_bytes;
+use syncline_spelling::nearest;
+use syncline_tensor::Dtype;
+use syncline_trace::{Place, TraceBuffer};
 
 use crate::error::ProgramError;
 use crate::npy;

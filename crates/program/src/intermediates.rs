@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use syncline_deps::{Access, View};
 use syncline_plan::byte_runs;
+use syncline_tensor::{Access, View};
 
 use crate::program::Program;
 

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use half::{bf16, f16};
 use serde_json::Value;
-use syncline_deps::Dtype;
 use syncline_device::Scalar;
 use syncline_files::read_file;
+use syncline_tensor::Dtype;
 
 /// An array of a file: its elements one after the other, the last dimension fastest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,7 +116,7 @@ pub fn safetensor(path: &Path, name: &str) -> Result<Vec<u8>, String> {
     let header: Value = serde_json::from_slice(header).map_err(|error| error.to_string())?;
     let tensor = header.get(name).ok_or_else(|| {
         let names = header.as_object().map(|all| all.keys().map(String::as_str));
-        let nearest = names.and_then(|names| syncline_deps::nearest(name, names));
+        let nearest = names.and_then(|names| syncline_spelling::nearest(name, names));
         let meant = nearest.map(|name| format!(": did you mean `{name}`?")).unwrap_or_default();
         format!("no tensor `{name}`{meant}")
     })?;

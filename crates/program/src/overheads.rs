@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
-use syncline_deps::trace::{Lane, Trace, TraceTask};
-use syncline_deps::{EdgeFlags, SubmitOptions, replay_edges};
+use syncline_deps::{EdgeFlags, SubmitOptions};
+use syncline_trace::{Lane, Trace, TraceTask, replay_edges};
 
 /// The member of a trace that lists the lanes that its tasks could have run on, by name.
 pub const LANES: &str = "lanes";
@@ -160,8 +160,8 @@ fn median(mut values: Vec<u64>) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use syncline_deps::trace::TraceBuffer;
-    use syncline_deps::{Arg, BufferId, Dtype, View};
+    use syncline_tensor::{Arg, BufferId, Dtype, View};
+    use syncline_trace::TraceBuffer;
 
     use super::*;
 

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use syncline_deps::nearest;
-use syncline_deps::trace::Place;
-use syncline_deps::{Arg, BufferId, ScopeKind, TaskId};
+use syncline_deps::ScopeKind;
 use syncline_device::{Backend, Buffer, DeviceSpec};
 use syncline_plan::{
     BufferSpec, CompileOptions, CostModel, DeviceChoice, DeviceIndex, ExecutionPlan, LaneIndex,
     LaneKind, Machine, OpKind, TaskGraph, TaskSpec,
 };
 use syncline_runtime::replay::{Bindings, LoadOptions, LoadedPlan, OpTime, TaskBody};
+use syncline_spelling::nearest;
+use syncline_tensor::{Arg, BufferId, TaskId};
+use syncline_trace::Place;
 
 use crate::choices::Choices;
 use crate::error::{ProgramError, RunError};

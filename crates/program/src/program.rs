@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use syncline_deps::capture::CaptureReader;
-use syncline_deps::trace::{Place, Trace};
-use syncline_deps::{BufferId, nearest};
 use syncline_device::{Backend, DeviceSpec, Kernel, Scalar};
 use syncline_kernels::Library;
+use syncline_spelling::nearest;
+use syncline_tensor::BufferId;
+use syncline_trace::capture::CaptureReader;
+use syncline_trace::{Place, Trace};
 
 use crate::error::ProgramError;
 use crate::initial::{Initial, require_memory};

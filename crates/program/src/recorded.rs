@@ -1,7 +1,7 @@
 //! What the tasks of a recorded run took.
 
-use syncline_deps::trace::TraceTask;
 use syncline_plan::CostModel;
+use syncline_trace::TraceTask;
 
 use crate::program::{Program, ProgramTask};
 

@@ -1,10 +1,11 @@
 //! Finding what the members of a trace's tasks name: kernels, scalars, devices.
 
 use serde_json::Value;
-use syncline_deps::trace::{Place, Trace, TraceTask};
-use syncline_deps::{Arg, nearest};
 use syncline_device::{Backend, DeviceSpec, Scalar};
 use syncline_kernels::{Entry, Library, Signature};
+use syncline_spelling::nearest;
+use syncline_tensor::Arg;
+use syncline_trace::{Place, Trace, TraceTask};
 
 use crate::error::ProgramError;
 use crate::program::ProgramTask;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use syncline_deps::trace::{Lane, Trace};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::{
     Batch, Buffer, Command, Deadline, Device, DeviceError, DeviceRegistry, DeviceSpec, Kernel,
     KernelArg, LaneKind,
 };
 use syncline_plan::ExecutionPlan;
+use syncline_trace::{Lane, Trace};
 
 use crate::error::RunError;
 use crate::intermediates::Keep;

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use syncline_deps::ScopeKind;
-use syncline_deps::trace::Place;
 use syncline_device::{Backend, DeviceSpec};
 use syncline_runtime::stream::{
     Stream, StreamBuffer, StreamError, StreamOptions, Task, TaskHandle,
 };
+use syncline_trace::Place;
 
 use crate::error::RunError;
 use crate::program::Program;
@@ -115,9 +115,9 @@ fn start(error: StreamError) -> RunError {
 }
 
 /// The program's buffers exist from the start, so that a first use creates nothing.
-fn as_existing(access: syncline_deps::Access) -> syncline_deps::Access {
+fn as_existing(access: syncline_tensor::Access) -> syncline_tensor::Access {
     match access {
-        syncline_deps::Access::Output => syncline_deps::Access::OutputExisting,
+        syncline_tensor::Access::Output => syncline_tensor::Access::OutputExisting,
         other => other,
     }
 }

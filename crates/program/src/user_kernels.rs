@@ -16,12 +16,12 @@ mod wgsl;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use syncline_deps::Dtype;
-use syncline_deps::trace::{Place, Trace};
 use syncline_device::{Backend, Grid, Kernel, KernelSource, ScalarType};
 use syncline_kernels::{
     Entry, Library, Overlap, Parameter, Signature, Tolerance, add_shared_object,
 };
+use syncline_tensor::Dtype;
+use syncline_trace::{Place, Trace};
 
 use crate::error::ProgramError;
 use crate::program::LoadOptions;
@@ -188,8 +188,8 @@ impl UserKernel<'_> {
         let parameter = |(index, access): (usize, &Value)| {
             let place = place.element(index);
             let access = access.as_str().ok_or_else(|| shape(place, "an access", access))?;
-            let access: syncline_deps::Access = access.parse().map_err(|source| {
-                ProgramError::Trace(syncline_deps::trace::TraceError::Access { place, source })
+            let access: syncline_tensor::Access = access.parse().map_err(|source| {
+                ProgramError::Trace(syncline_trace::TraceError::Access { place, source })
             })?;
             let (reads, writes) = (access.reads(), access.writes());
             Ok(Parameter { name: "argument", reads, writes, dtypes: &Dtype::ALL, old_times: None })

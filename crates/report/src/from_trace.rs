@@ -3,10 +3,10 @@
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
-use syncline_deps::trace::{Lane as TraceLane, Trace, TraceTask};
-use syncline_deps::{
-    Access, BufferId, DepEdge, DepGraph, EdgeFlags, Naming, ReplayError, SubmitOptions, replay,
-    replay_edges,
+use syncline_deps::{DepEdge, DepGraph, EdgeFlags, SubmitOptions};
+use syncline_tensor::{Access, BufferId};
+use syncline_trace::{
+    Lane as TraceLane, Naming, ReplayError, Trace, TraceTask, replay, replay_edges,
 };
 
 use crate::{Allocation, Lane, Op, OpKind, ReportError, Run, RunEdge, Timing};
@@ -73,7 +73,7 @@ impl Run {
         let naming = Naming::of(trace);
         let waits = graph.edges().iter().filter(|edge| edge.waits());
         let edges = waits.map(|edge| run_edge(trace, graph, edge, &naming)).collect();
-        let text = |arg: &syncline_deps::Arg| format!("{} {}", arg.access, naming.arg(arg));
+        let text = |arg: &syncline_tensor::Arg| format!("{} {}", arg.access, naming.arg(arg));
         let args = |task: &TraceTask| task.args.iter().map(|arg| text(&arg.arg)).collect();
         Self::with_edges(trace, edges, args)
     }
@@ -252,7 +252,7 @@ fn memory(trace: &Trace, run: &Run) -> Vec<Allocation> {
             life.end_ns = life.end_ns.max(end_ns);
         }
     }
-    let allocation = |buffer: &syncline_deps::trace::TraceBuffer| {
+    let allocation = |buffer: &syncline_trace::TraceBuffer| {
         let life = lives.get(&buffer.id)?;
         let said = buffer.extra.get("device").and_then(Value::as_str);
         let whole_run = (from_ns, until_ns);

@@ -130,7 +130,7 @@ pub enum ReportError {
     #[error("the edges form a cycle through task {task} `{name}`")]
     Cycle { task: u64, name: String },
     #[error("{0}")]
-    Replay(Box<syncline_deps::ReplayError>),
+    Replay(Box<syncline_trace::ReplayError>),
     #[error("{runs} runs: a report shows one, or compares two")]
     Runs { runs: usize },
     #[error(

@@ -5,10 +5,10 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use syncline_deps::Dtype;
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::{Deadline, Kernel, KernelArg};
 use syncline_runtime::{ExecutorError, UnifiedExecutor};
+use syncline_tensor::Dtype;
 
 fn main() -> Result<(), ExecutorError> {
     let count: u32 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(100_000);

@@ -5,8 +5,8 @@
 
 use std::time::Instant;
 
-use syncline_deps::{Dtype, View};
 use syncline_runtime::stream::{Stream, StreamOptions, Task};
+use syncline_tensor::{Dtype, View};
 
 /// What noise of the allocator and of the system may add.
 const SLACK_KIB: u64 = 4096;

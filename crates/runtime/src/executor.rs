@@ -62,7 +62,7 @@ impl ExecutorOptions {
 ///
 /// ```
 /// use syncline_device::{Deadline, DeviceSpec, Kernel, KernelArg, Scalar, cpu::{CpuDevice, CpuOptions}};
-/// use syncline_deps::Dtype;
+/// use syncline_tensor::Dtype;
 /// use syncline_runtime::UnifiedExecutor;
 ///
 /// let mut executor = UnifiedExecutor::new();

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use syncline_deps::{Arg, Dtype, View};
 use syncline_device::Device;
 use syncline_device::cpu::CpuDevice;
 use syncline_plan::{BufferSpec, CompileOptions, ExecutionPlan, Machine, TaskGraph, TaskSpec};
 use syncline_runtime::replay::{Bindings, LoadOptions, LoadedPlan, Steal, TaskBody};
+use syncline_tensor::{Arg, Dtype, View};
 use syncline_testing::CountingAllocator;
 
 #[global_allocator]

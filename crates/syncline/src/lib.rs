@@ -4,7 +4,9 @@
 //!
 //! | module | what is in it |
 //! | --- | --- |
-//! | [`deps`] | views, regions, dependency discovery, captures and their replay |
+//! | [`tensor`] | views, regions, accesses, ids |
+//! | [`deps`] | dependency discovery |
+//! | [`trace`] | captures, their JSON form and their replay |
 //! | [`copy`] | strided copies and element conversions |
 //! | [`plan`] | task graphs, and their compilation into execution plans |
 //! | [`device`] | devices, lanes, timelines, buffers, kernels |
@@ -36,6 +38,8 @@ pub use syncline_opencl as opencl;
 pub use syncline_plan as plan;
 pub use syncline_reshard as reshard;
 pub use syncline_runtime as runtime;
+pub use syncline_tensor as tensor;
+pub use syncline_trace as trace;
 pub use syncline_transport as transport;
 #[cfg(feature = "vulkan")]
 pub use syncline_vulkan as vulkan;

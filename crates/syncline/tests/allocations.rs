@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use syncline::deps::{Arg, Dtype, View};
 use syncline::device::cpu::{CpuDevice, CpuOptions};
 use syncline::device::registry::BackendProbe;
 use syncline::device::{Device, DeviceSpec, Scalar};
@@ -14,6 +13,7 @@ use syncline::kernels::Library;
 use syncline::plan::{BufferSpec, CompileOptions, ExecutionPlan, TaskGraph, TaskSpec};
 use syncline::runtime::executor::machine_of;
 use syncline::runtime::replay::{Bindings, LoadOptions, LoadedPlan, TaskBody};
+use syncline::tensor::{Arg, Dtype, View};
 use syncline::vulkan::VulkanOptions;
 use syncline_testing::{CountingAllocator, need};
 

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ash::vk;
-use syncline_deps::{Access, BufferId, OverlapStats, Region, View};
 use syncline_device::copy::CopyPlan;
 use syncline_device::{Backend, BufferView, Command, Copy, DeviceError, Dispatch, Fill};
+use syncline_tensor::{Access, BufferId, Region, View};
 
 use crate::kit::Kit;
 use crate::memory::{Upload, VulkanMemory};
@@ -192,9 +192,7 @@ impl<'a> Encoder<'a> {
         }
         let (id, region) = (view.buffer().id(), Region::of(view.view()));
         self.touched.iter().any(|(of, before, wrote)| {
-            *of == id
-                && (*wrote || access.writes())
-                && before.overlaps(&region, &mut OverlapStats::default())
+            *of == id && (*wrote || access.writes()) && before.overlaps(&region)
         })
     }
 

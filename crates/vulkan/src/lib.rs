@@ -8,7 +8,7 @@
 //! with kernels in WGSL. This crate knows nothing of task graphs or plans.
 //!
 //! ```
-//! use syncline_deps::Dtype;
+//! use syncline_tensor::Dtype;
 //! use syncline_device::registry::BackendProbe;
 //! use syncline_device::{Command, Deadline, Grid, Kernel, KernelArg, KernelSource, LaneKind};
 //!

@@ -6,11 +6,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use syncline_deps::View;
 use syncline_device::copy::CopyPlan;
 use syncline_device::{
     Backend, Command, Commands, Copy, DeviceError, Fill, HostFunction, Pattern, fill,
 };
+use syncline_tensor::View;
 
 use crate::encode::Encoder;
 use crate::kit::Kit;

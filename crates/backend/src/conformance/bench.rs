@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-use syncline_deps::ViewError;
+use syncline_tensor::ViewError;
 
 use super::kernels;
 use syncline_device::{

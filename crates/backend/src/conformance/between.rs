@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use syncline_deps::{Dtype, View};
+use syncline_tensor::{Dtype, View};
 
 use super::bench::{Bench, Fault, Numbers, ensure, refused};
 use super::cases;

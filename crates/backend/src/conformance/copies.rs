@@ -1,6 +1,6 @@
 //! Copies and fills, against loops over single elements.
 
-use syncline_deps::{Dtype, View};
+use syncline_tensor::{Dtype, View};
 
 use super::bench::{Bench, Fault, Numbers, ensure, refused};
 use super::cases;

@@ -1,6 +1,6 @@
 //! Dispatch: kernels, their arguments and scalars, and the same kernel with other bindings.
 
-use syncline_deps::{Dtype, View};
+use syncline_tensor::{Dtype, View};
 
 use super::bench::{Bench, Fault, ensure, refused};
 use super::cases;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use syncline_deps::Dtype;
+use syncline_tensor::Dtype;
 
 use super::bench::{Bench, Fault, ensure, refused};
 use super::cases;

@@ -183,7 +183,7 @@ fn access_outside_is_refused(bench: &Bench<'_>) -> Result<(), Fault> {
     refused(buffer.read::<u64>(96, 1), outside)?;
     refused(buffer.read::<u8>(u64::MAX, 2), outside)?;
     refused(buffer.write(99, &[0u8; 2]), outside)?;
-    refused(buffer.tensor(syncline_deps::Dtype::F32, &[26]), outside)?;
+    refused(buffer.tensor(syncline_tensor::Dtype::F32, &[26]), outside)?;
     ensure!(buffer.read::<u8>(0, 100)? == [1; 100], "something was written");
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use syncline_deps::Dtype;
+use syncline_tensor::Dtype;
 
 use super::bench::{Bench, Fault, ensure, refused};
 use super::cases;

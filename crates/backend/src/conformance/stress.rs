@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use syncline_deps::{Dtype, View};
+use syncline_tensor::{Dtype, View};
 
 use super::bench::{Bench, Fault, Numbers, ensure, joined};
 use super::cases;

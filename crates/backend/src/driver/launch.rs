@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use syncline_deps::View;
+use syncline_tensor::View;
 
 use syncline_device::{Backend, BufferView, DeviceError, DeviceSpec, Dispatch, KernelSource};
 

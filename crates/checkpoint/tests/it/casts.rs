@@ -4,7 +4,7 @@
 use std::fs;
 
 use syncline_checkpoint::{CheckpointError, ConversionOptions};
-use syncline_deps::Dtype;
+use syncline_tensor::Dtype;
 use syncline_testing::Rng;
 
 use crate::models::{convert, directory, llama, refusal, tensor, try_convert, write_model};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use syncline_checkpoint::{Checkpoint, ConversionOptions, verify};
-use syncline_deps::Dtype;
+use syncline_tensor::Dtype;
 use syncline_testing::Rng;
 
 use crate::models::{

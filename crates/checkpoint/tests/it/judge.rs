@@ -5,8 +5,8 @@ use std::path::Path;
 use syncline_checkpoint::{
     Checkpoint, CheckpointError, Conversion, ConversionOptions, Destination, unproven, verify,
 };
-use syncline_deps::Dtype;
 use syncline_layout::{Dims, Layout, MeshLayout, NdBox, Piece, Shard};
+use syncline_tensor::Dtype;
 use syncline_testing::{Rng, for_seeds};
 
 use crate::models::{

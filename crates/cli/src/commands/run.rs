@@ -9,13 +9,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use syncline_deps::{Dtype, EdgeKinds, View};
+use syncline_deps::EdgeKinds;
 use syncline_device::DeviceSpec;
 use syncline_files::Escaped;
 use syncline_program::{
     Keep, LoadOptions, Program, Run, RunOptions, compare, machine_from_toml, npy,
 };
 use syncline_report::{Analysis, Detail, RunEdge, render};
+use syncline_tensor::{Dtype, View};
 
 use crate::input::{is_standard, name_of, read_bytes};
 use crate::outcome::{Failure, Outcome};
@@ -176,7 +177,7 @@ impl RunArgs {
         }
         let serial = program.run_serially()?;
         let mut lines = differences(program, run, &serial);
-        let is_whole = |(kept, buffer): (&Vec<u8>, &syncline_deps::trace::TraceBuffer)| {
+        let is_whole = |(kept, buffer): (&Vec<u8>, &syncline_trace::TraceBuffer)| {
             kept.len() as u64 == buffer.bytes
         };
         if !run.contents.iter().zip(&program.trace().buffers).all(is_whole) {

@@ -9,7 +9,7 @@
 //! and, like infinities, have no say in the scale.
 //!
 //! ```
-//! use syncline_deps::Dtype;
+//! use syncline_tensor::Dtype;
 //! use syncline_copy::convert::mx;
 //!
 //! let source: Vec<u8> = (0..32).flat_map(|i| (i as f32).to_le_bytes()).collect();
@@ -20,7 +20,7 @@
 //! # Ok::<(), syncline_copy::convert::ConvertError>(())
 //! ```
 
-use syncline_deps::Dtype;
+use syncline_tensor::Dtype;
 
 use super::format::{Bf16, E4m3, E5m2, F16, F32, FloatFormat};
 use super::{ConvertError, Converter};

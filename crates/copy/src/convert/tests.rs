@@ -1,7 +1,7 @@
 //! Conversions against a slow implementation that knows nothing of bit tricks: it lists every value
 //! of a format as `f64` and looks for the nearest.
 
-use syncline_deps::Dtype;
+use syncline_tensor::Dtype;
 use syncline_testing::{Rng, for_seeds};
 
 use super::*;

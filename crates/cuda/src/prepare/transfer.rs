@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use syncline_backend::driver::{host_start, refuse_between_hosts};
-use syncline_deps::View;
 use syncline_device::copy::{CopyPlan, Loop};
 use syncline_device::{Copy, DeviceError, Fill, Pattern};
+use syncline_tensor::View;
 
 use super::Preparer;
 use crate::api::Pinned;
@@ -215,7 +215,7 @@ fn units(pattern: &Pattern, start: u64, stride: u64) -> Vec<(u64, Unit)> {
 
 #[cfg(test)]
 mod tests {
-    use syncline_deps::Dtype;
+    use syncline_tensor::Dtype;
     use syncline_testing::{Rng, for_seeds};
 
     use super::*;

@@ -3,10 +3,12 @@
 
 use std::ops::ControlFlow;
 
+use syncline_tensor::{Access, TaskId};
+
 use super::live::Liveness;
 use super::node::Hazards;
 use crate::merge::Packed;
-use crate::{Access, EdgeFlags, EdgeKinds, TaskId};
+use crate::{EdgeFlags, EdgeKinds};
 
 /// How an entry's access conflicts with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,8 +9,9 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use syncline_tensor::Region;
+
 use super::cells::{Cell, Cells, END};
-use crate::Region;
 
 /// Up to this many regions are kept in a plain list, which costs less than the cells.
 const FEW: usize = 16;
@@ -323,7 +324,7 @@ mod tests {
     use syncline_testing::for_seeds;
 
     use super::*;
-    use crate::{Dtype, OverlapStats, View};
+    use syncline_tensor::{Dtype, View};
 
     #[test]
     fn every_overlap_is_among_what_is_shown() {
@@ -349,7 +350,7 @@ mod tests {
                 let mut shown = vec![0; regions.len()];
                 grid.visit(query, |node| shown[node as usize] += 1);
                 for (node, region) in regions.iter().enumerate() {
-                    let must = inside[node] && region.overlaps(query, &mut OverlapStats::default());
+                    let must = inside[node] && region.overlaps(query);
                     let may = usize::from(inside[node]);
                     assert!(
                         (usize::from(must)..=may).contains(&shown[node]),

@@ -106,7 +106,7 @@ impl TensorMap {
             if other != node {
                 shown += 1;
                 let theirs = &cold[other as usize].region;
-                if region.overlaps(theirs, overlap) {
+                if overlap.test(region, theirs) {
                     found.push(Link::to(other, region.covers(theirs)));
                 }
             }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::TaskId;
+use syncline_tensor::TaskId;
 
 /// A ring's bits cover at most so many words: eight kilobytes, 65,536 tasks.
 const WORDS_MAX: u64 = 1 << 10;

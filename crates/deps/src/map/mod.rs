@@ -25,9 +25,8 @@ use self::nodes::Cold;
 pub(crate) use self::nodes::Place;
 use self::table::Table;
 use crate::merge::Packed;
-use crate::{
-    Access, BufferId, Edge, EdgeFlags, EdgeKinds, OverlapStats, SubmitError, SubmitOptions, TaskId,
-};
+use crate::{Edge, EdgeFlags, EdgeKinds, OverlapStats, SubmitError, SubmitOptions};
+use syncline_tensor::{Access, BufferId, TaskId};
 
 /// What is known about the buffers and the tasks that use them.
 #[derive(Debug, Default)]

@@ -13,10 +13,12 @@
 
 use std::ops::ControlFlow;
 
+use syncline_tensor::Access;
+
 use super::entries::{Chunks, Entry, List, Mode};
 use super::live::Liveness;
 use super::table::Key;
-use crate::{Access, EdgeKinds};
+use crate::EdgeKinds;
 
 /// The view has a zero stride: it may not be written.
 pub(super) const BROADCAST: u8 = 1;

@@ -1,10 +1,12 @@
 //! The nodes of the map: found, placed among those they overlap, and dropped.
 
+use syncline_tensor::{Access, Arg, Region, View};
+
 use super::links::{Link, Links};
 use super::node::{BROADCAST, CREATED, LINKED, Node, WIDE};
 use super::table::{Key, hash};
 use super::{Creator, TensorMap};
-use crate::{Access, Arg, Region, SubmitError, View};
+use crate::SubmitError;
 
 /// What is seldom needed of a node.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 //! in the slot makes it unlikely that a wrong key is ever looked at, and the comparison of keys
 //! makes it harmless.
 
-use crate::{BufferId, MAX_DIMS, View};
+use syncline_tensor::{BufferId, MAX_DIMS, View};
 
 /// What a node is found by: all of a view that has few dimensions, in one cache line.
 ///
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn views_that_differ_in_one_number_hash_apart() {
-        use crate::Dtype::{F32, I32};
+        use syncline_tensor::Dtype::{F32, I32};
         let views = [
             View::strided(F32, 0, &[4, 8], &[64, 4]),
             View::strided(F32, 0, &[8, 4], &[64, 4]),

@@ -1,6 +1,6 @@
 //! The bytes of a view as a list of intervals, written out one by one.
 
-use crate::View;
+use syncline_tensor::View;
 
 /// Sorted intervals of bytes that neither overlap nor touch.
 pub(super) struct Intervals(Vec<(u64, u64)>);
@@ -89,7 +89,7 @@ mod tests {
     use syncline_testing::for_seeds;
 
     use super::*;
-    use crate::Dtype;
+    use syncline_tensor::Dtype;
 
     /// Byte by byte: the check of the check.
     fn byte_set(view: &View) -> BTreeSet<u64> {

@@ -1,7 +1,8 @@
 //! One small program for every rule about accesses, scopes, explicit dependencies and retirement.
 
-use syncline_deps::Access::{Commutative, InOut, Input, NoDep, Output, OutputExisting, Reduce};
 use syncline_deps::*;
+use syncline_tensor::Access::{Commutative, InOut, Input, NoDep, Output, OutputExisting, Reduce};
+use syncline_tensor::*;
 
 use crate::support::*;
 

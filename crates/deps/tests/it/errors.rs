@@ -1,6 +1,7 @@
 //! Everything that is refused, and that nothing of it remains.
 
 use syncline_deps::*;
+use syncline_tensor::*;
 use syncline_testing::for_seeds;
 
 fn view(start: u64, bytes: u64) -> View {

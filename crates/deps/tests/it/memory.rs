@@ -1,6 +1,7 @@
 //! What is held follows what is live; what is emitted does not follow what was submitted.
 
 use syncline_deps::*;
+use syncline_tensor::*;
 use syncline_testing::Rng;
 
 /// Submits a task and retires the one `lag` before it; the number of its edges.

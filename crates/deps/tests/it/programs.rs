@@ -1,6 +1,7 @@
 //! Random programs against the oracle: nothing missing, nothing superfluous.
 
 use syncline_deps::*;
+use syncline_tensor::*;
 use syncline_testing::{Rng, for_seeds};
 
 use crate::support::*;

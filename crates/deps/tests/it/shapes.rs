@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use syncline_deps::*;
+use syncline_tensor::*;
 
 use crate::support::*;
 

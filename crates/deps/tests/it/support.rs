@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use syncline_deps::*;
+use syncline_tensor::*;
 
 /// One step of a program.
 #[derive(Clone, Debug)]

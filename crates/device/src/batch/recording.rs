@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use syncline_deps::Access;
+use syncline_tensor::Access;
 
 use super::Command;
 use crate::{Buffer, BufferView, DeviceError};
@@ -20,7 +20,7 @@ use crate::{Buffer, BufferView, DeviceError};
 /// ```
 /// use std::sync::Arc;
 /// use syncline_device::{Command, Deadline, Kernel, KernelArg, LaneKind, Recording, cpu::CpuDevice};
-/// use syncline_deps::Dtype;
+/// use syncline_tensor::Dtype;
 ///
 /// let device = CpuDevice::open_default()?;
 /// let view = device.buffer(8).tensor(Dtype::F32, &[2])?;

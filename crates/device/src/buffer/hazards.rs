@@ -5,7 +5,7 @@
 //! stays until the bytes are written anew, so that nobody reads what it left behind without being
 //! told.
 
-use syncline_deps::{OverlapStats, Region, View};
+use syncline_tensor::{Region, View};
 
 use crate::{DeviceError, Point, PointStatus};
 
@@ -25,7 +25,7 @@ struct Hazard {
 
 impl Hazard {
     fn overlaps(&self, region: &Region) -> bool {
-        self.region.overlaps(region, &mut OverlapStats::default())
+        self.region.overlaps(region)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-use syncline_deps::{Region, View};
+use syncline_tensor::{Region, View};
 
 use super::uses::HostUse;
 use super::{Buffer, BufferView};

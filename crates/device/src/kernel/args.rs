@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use syncline_deps::{Access, Arg, BufferId, View};
+use syncline_tensor::{Access, Arg, BufferId, View};
 
 use super::Scalar;
 use crate::{DeviceError, Element};
@@ -467,7 +467,7 @@ impl<'a, T: Element> StridedMut<'a, T> {
 
 #[cfg(test)]
 mod tests {
-    use syncline_deps::Dtype;
+    use syncline_tensor::Dtype;
 
     use super::*;
 

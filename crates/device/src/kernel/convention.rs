@@ -28,7 +28,7 @@
 //! y: a group's number is `x + y * groups_along_x`, and a kernel leaves out what lies beyond its
 //! elements.
 
-use syncline_deps::{MAX_DIMS, View};
+use syncline_tensor::{MAX_DIMS, View};
 
 use super::{KernelSource, Scalar};
 use crate::DeviceError;
@@ -70,7 +70,7 @@ impl KernelSource {
     /// not behind the first byte that the view touches ([`View::span`]).
     ///
     /// ```
-    /// use syncline_deps::{Dtype, View};
+    /// use syncline_tensor::{Dtype, View};
     /// use syncline_device::{KernelSource, Scalar, WORDS_PER_ARGUMENT};
     ///
     /// let source = KernelSource::wgsl("...", "main", [64, 1, 1]);
@@ -174,7 +174,7 @@ fn push(scalar: Scalar, out: &mut Vec<u32>) {
 
 #[cfg(test)]
 mod tests {
-    use syncline_deps::Dtype;
+    use syncline_tensor::Dtype;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Grids: how many groups of work items a launch of a compiled kernel has.
 
-use syncline_deps::View;
+use syncline_tensor::View;
 
 use super::KernelSource;
 use crate::DeviceError;
@@ -44,7 +44,7 @@ impl KernelSource {
     /// to launch.
     ///
     /// ```
-    /// use syncline_deps::{Dtype, View};
+    /// use syncline_tensor::{Dtype, View};
     /// use syncline_device::{Grid, KernelSource};
     ///
     /// let source = KernelSource::wgsl("...", "main", [64, 1, 1]).grid(Grid::Elements { arg: 0 });
@@ -111,7 +111,7 @@ fn matrices(shape: &[u64]) -> (u64, [u64; 2]) {
 
 #[cfg(test)]
 mod tests {
-    use syncline_deps::Dtype;
+    use syncline_tensor::Dtype;
 
     use super::*;
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use syncline_deps::View;
+use syncline_tensor::View;
 
 use super::{Grid, ScalarType};
 use crate::Backend;
@@ -162,7 +162,7 @@ impl Sources {
 
 #[cfg(test)]
 mod tests {
-    use syncline_deps::Dtype;
+    use syncline_tensor::Dtype;
 
     use super::*;
     use crate::{DeviceError, Kernel};

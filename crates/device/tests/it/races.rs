@@ -5,13 +5,13 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use syncline_deps::{Access, Dtype, View};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::{
     Allocator, Batch, Buffer, Command, Deadline, Device, DeviceError, DeviceSpec, Kernel,
     KernelArg, KernelArgs, Memory, MemoryUse, Pattern, Point, PointStatus, Timeline, Wake,
     wait_all,
 };
+use syncline_tensor::{Access, Dtype, View};
 
 fn device() -> Arc<dyn Device> {
     let options = CpuOptions::new(0).compute_lanes(2).memory_bytes(1 << 30);

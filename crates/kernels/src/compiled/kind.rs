@@ -1,7 +1,7 @@
 //! Kinds: the numbers that compiled kernels compute in, and which one an element is loaded as.
 
-use syncline_deps::Dtype;
 use syncline_device::ScalarType;
+use syncline_tensor::Dtype;
 
 /// A type of numbers that a compiled kernel computes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Specs: how the elements and scalars of a variant are loaded and stored in a language.
 
-use syncline_deps::Dtype;
 use syncline_device::{ScalarType, WORDS_PER_ARGUMENT};
+use syncline_tensor::Dtype;
 
 use crate::Parameter;
 use crate::compiled::kind::{Kind, bits_of};

@@ -1,6 +1,6 @@
 //! Variants: what of a call's arguments decides about its source.
 
-use syncline_deps::{Dtype, View};
+use syncline_tensor::{Dtype, View};
 
 use crate::Parameter;
 use crate::compiled::recipe::Recipe;

@@ -1,7 +1,7 @@
 //! Bodies that work element by element: blocks of a row are loaded, computed and stored.
 
-use syncline_deps::Dtype;
 use syncline_device::{DeviceError, KernelArgs};
+use syncline_tensor::Dtype;
 
 use super::number::{Number, with_number};
 use super::operand::Operand;

@@ -1,7 +1,7 @@
 //! Products and transposes of matrices.
 
-use syncline_deps::Dtype;
 use syncline_device::{DeviceError, KernelArgs};
+use syncline_tensor::Dtype;
 
 use super::number::{Number, with_number};
 use super::operand::Operand;

@@ -1,8 +1,8 @@
 //! The types that bodies compute in: `f32` for all small floats, `f64`, and `i64` for all integers.
 
 use half::{bf16, f16};
-use syncline_deps::Dtype;
 use syncline_device::Scalar;
+use syncline_tensor::Dtype;
 
 /// A type that bodies compute in.
 pub trait Number: Copy + Default + PartialOrd + Send + Sync + 'static {
@@ -104,11 +104,13 @@ number!(i64, |scalar: Scalar| scalar.as_i64().unwrap_or_else(|| scalar.as_f64() 
 macro_rules! with_number {
     ($dtype:expr, $number:ident => $body:expr) => {
         match $dtype {
-            syncline_deps::Dtype::F16 | syncline_deps::Dtype::BF16 | syncline_deps::Dtype::F32 => {
+            syncline_tensor::Dtype::F16
+            | syncline_tensor::Dtype::BF16
+            | syncline_tensor::Dtype::F32 => {
                 type $number = f32;
                 $body
             }
-            syncline_deps::Dtype::F64 => {
+            syncline_tensor::Dtype::F64 => {
                 type $number = f64;
                 $body
             }

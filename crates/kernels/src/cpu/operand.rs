@@ -1,7 +1,7 @@
 //! Operands: arguments of any dtype and strides, loaded and stored a row at a time.
 
-use syncline_deps::{Dtype, MAX_DIMS, View};
 use syncline_device::{DeviceError, KernelArgs};
+use syncline_tensor::{Dtype, MAX_DIMS, View};
 
 use super::number::Number;
 

@@ -1,7 +1,7 @@
 //! Bodies that work on whole rows: reductions, norms, softmax, look-ups.
 
-use syncline_deps::Dtype;
 use syncline_device::{DeviceError, KernelArgs};
+use syncline_tensor::Dtype;
 
 use super::number::{Number, with_number};
 use super::operand::Operand;

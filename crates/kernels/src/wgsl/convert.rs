@@ -1,7 +1,7 @@
 //! Conversions between kinds of numbers, as the CPU makes them: floats to integers are cut off and
 //! become the nearest in range, integers to integers keep their low bits.
 
-use syncline_deps::Dtype;
+use syncline_tensor::Dtype;
 
 use super::{put, type_of};
 use crate::compiled::kind::Kind;

@@ -1,8 +1,8 @@
 //! Every kernel against the plain reference, as a body on the CPU.
 
-use syncline_deps::{Access, Dtype};
 use syncline_device::Scalar;
 use syncline_kernels::Library;
+use syncline_tensor::{Access, Dtype};
 use syncline_testing::for_seeds;
 
 use crate::cases::{Case, dtypes};

@@ -1,9 +1,9 @@
 //! Random calls of a kernel: shapes that go together, dtypes, layouts, scalars and values, and what
 //! must come out.
 
-use syncline_deps::{Access, Dtype};
 use syncline_device::Scalar;
 use syncline_kernels::{Entry, Tolerance, reference};
+use syncline_tensor::{Access, Dtype};
 use syncline_testing::Rng;
 
 use crate::support::{Held, rounded, saturated};

@@ -6,12 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use syncline_deps::{Access, Dtype};
 use syncline_device::registry::BackendProbe;
 use syncline_device::{
     Backend, Batch, Command, Deadline, Device, DeviceError, Kernel, KernelArg, Scalar,
 };
 use syncline_kernels::{Entry, Library};
+use syncline_tensor::{Access, Dtype};
 use syncline_testing::{Rng, for_seeds, is_ci, need};
 
 use crate::cases::{Case, dtypes};

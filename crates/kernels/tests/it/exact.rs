@@ -1,8 +1,8 @@
 //! Integers, bit for bit, and arguments that are the same bytes.
 
-use syncline_deps::{Access, Dtype, View};
 use syncline_device::{KernelArgs, RawArg, Scalar};
 use syncline_kernels::Library;
+use syncline_tensor::{Access, Dtype, View};
 use syncline_testing::for_seeds;
 
 use crate::support::{Held, run};

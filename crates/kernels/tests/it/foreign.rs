@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-use syncline_deps::{Access, Dtype};
 use syncline_device::{Backend, Scalar};
 use syncline_kernels::load_shared_object;
+use syncline_tensor::{Access, Dtype};
 use syncline_testing::Rng;
 
 use crate::support::{Held, run};

@@ -1,8 +1,8 @@
 //! Calls that are refused before anything runs, each with its own message.
 
-use syncline_deps::{Access, Arg, BufferId, Dtype, View};
 use syncline_device::{Backend, Scalar};
 use syncline_kernels::{KernelError, Library};
+use syncline_tensor::{Access, Arg, BufferId, Dtype, View};
 
 fn arg(access: Access, dtype: Dtype, shape: &[u64]) -> Arg {
     Arg::new(access, BufferId(0), View::contiguous(dtype, shape).unwrap())

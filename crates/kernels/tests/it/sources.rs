@@ -1,9 +1,9 @@
 //! Every variant of every kernel in WGSL, parsed and validated.
 
 use naga::valid::{Capabilities, ValidationFlags, Validator};
-use syncline_deps::{Dtype, View};
 use syncline_device::{Backend, DeviceError, KernelSource};
 use syncline_kernels::{Entry, Library};
+use syncline_tensor::{Dtype, View};
 
 /// Shapes that every kernel takes in its place.
 fn shapes(entry: &Entry) -> Vec<Vec<u64>> {

@@ -1,8 +1,8 @@
 //! Arguments in memory of the test's own.
 
-use syncline_deps::{Access, Arg, BufferId, Dtype, View};
 use syncline_device::{Kernel, KernelArgs, RawArg, Scalar};
 use syncline_kernels::reference::Tensor;
+use syncline_tensor::{Access, Arg, BufferId, Dtype, View};
 use syncline_testing::Rng;
 
 /// An argument: bytes of its own, and a view that covers some of them.

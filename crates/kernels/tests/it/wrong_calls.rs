@@ -5,10 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use syncline_deps::{Access, Dtype, MAX_DIMS, View};
 use syncline_device::cpu::CpuDevice;
 use syncline_device::{Buffer, Command, Deadline, Device, DeviceError, KernelArg, Scalar};
 use syncline_kernels::{Entry, Library};
+use syncline_tensor::{Access, Dtype, MAX_DIMS, View};
 use syncline_testing::{Rng, for_seeds};
 
 use crate::cases::{is_float, shapes, values, wanted};

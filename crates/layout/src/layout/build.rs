@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use syncline_deps::Dtype;
+use syncline_tensor::Dtype;
 
 use super::check::{BYTES_MAX, check_bytes, check_placement, merge_pieces};
 use super::form::{Form, scaled, unit_of};

@@ -1,7 +1,7 @@
 //! The explicit form of layouts in JSON, `syncline-layout`.
 
 use serde::{Deserialize, Serialize};
-use syncline_deps::Dtype;
+use syncline_tensor::Dtype;
 
 use super::{Layout, LayoutBuilder, Piece, Shard, TensorLayout};
 use crate::dims::{Dims, NdBox};

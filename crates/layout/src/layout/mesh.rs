@@ -1,7 +1,7 @@
 //! The mesh form: named axes of PEs and rules for tensors, compiled to the explicit form.
 
 use serde::Deserialize;
-use syncline_deps::Dtype;
+use syncline_tensor::Dtype;
 
 use super::compile::Compiler;
 use super::names::NameNumbers;

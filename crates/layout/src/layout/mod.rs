@@ -23,7 +23,7 @@ mod ties;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use syncline_deps::Dtype;
+use syncline_tensor::Dtype;
 
 use crate::dims::{Dims, NdBox};
 use crate::hash::Fingerprint;

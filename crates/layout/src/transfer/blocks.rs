@@ -4,7 +4,7 @@
 //! blocks if any of them was declared, and its scales are under any of those names. What counts are
 //! the names on the side that has eight bits.
 
-use syncline_deps::Dtype;
+use syncline_tensor::Dtype;
 
 use super::recoding::{check_scale_shape, in_blocks, refused};
 use super::{BlockScales, PlanTensor, Recoding};

@@ -17,7 +17,7 @@ mod source;
 mod template;
 mod traffic;
 
-use syncline_deps::Dtype;
+use syncline_tensor::Dtype;
 
 use crate::dims::{Dims, NdBox};
 use crate::error::LayoutError;

@@ -1,6 +1,6 @@
 //! What a plan may do beyond moving bytes as they are.
 
-use syncline_deps::Dtype;
+use syncline_tensor::Dtype;
 
 use crate::hash::Fingerprint;
 
@@ -18,7 +18,7 @@ impl PlanOptions {
     /// Declares that tensors may change from `from` to `to` on the way.
     ///
     /// ```
-    /// use syncline_deps::Dtype;
+    /// use syncline_tensor::Dtype;
     /// use syncline_layout::PlanOptions;
     ///
     /// let options = PlanOptions::default().convert(Dtype::F32, Dtype::BF16);
@@ -40,7 +40,7 @@ impl PlanOptions {
     /// [`convert`](Self::convert).
     ///
     /// ```
-    /// use syncline_deps::Dtype;
+    /// use syncline_tensor::Dtype;
     /// use syncline_layout::PlanOptions;
     ///
     /// let options = PlanOptions::default().convert(Dtype::BF16, Dtype::F8E4M3).block_scales("**.weight", "_scale");

@@ -9,7 +9,7 @@
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use syncline_deps::Dtype;
+use syncline_tensor::Dtype;
 
 use super::PlanTensor;
 use crate::dims::Dims;

@@ -1,7 +1,7 @@
 //! What the mesh form compiles to.
 
-use syncline_deps::Dtype;
 use syncline_layout::{Dims, Layout, LayoutError, MeshLayout, TensorSpec};
+use syncline_tensor::Dtype;
 
 use crate::arrays::checked_plan;
 

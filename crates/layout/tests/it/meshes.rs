@@ -1,7 +1,7 @@
 //! Mesh layouts of small models, random ones and a regular one.
 
-use syncline_deps::Dtype;
 use syncline_layout::{Dims, Layout, Mesh, MeshLayout, ShardRule, TensorRule, TensorSpec};
+use syncline_tensor::Dtype;
 use syncline_testing::Rng;
 
 /// Tensors of up to three dimensions, some with sizes below the number of PEs, some empty, some

@@ -1,9 +1,9 @@
 //! What holds for all layouts: there and back, two ways to one place, and parts that agree with the
 //! whole.
 
-use syncline_deps::Dtype;
 use syncline_layout::{Dims, ShardRule, TensorRule};
 use syncline_layout::{Layout, Mesh, MeshLayout, NameNumbers, TensorSpec, TransferPlan};
+use syncline_tensor::Dtype;
 use syncline_testing::for_seeds;
 
 use crate::arrays::{checked_plan, filled, moved};

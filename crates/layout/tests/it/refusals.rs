@@ -1,10 +1,10 @@
 //! What must not be planned: refused on every PE alike, naming the tensor.
 
-use syncline_deps::Dtype;
 use syncline_layout::simulate::Cluster;
 use syncline_layout::{
     Dims, Layout, LayoutError, LayoutFile, NdBox, Piece, PlanOptions, Shard, TransferPlan,
 };
+use syncline_tensor::Dtype;
 
 fn dims(values: &[u64]) -> Dims {
     Dims::from_slice(values).unwrap()

@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use syncline_deps::Dtype;
 use syncline_layout::{
     Dims, Layout, LayoutError, NdBox, Piece, SLOT_ALIGN, Schedule, Shard, TransferPlan,
 };
+use syncline_tensor::Dtype;
 use syncline_testing::for_seeds;
 
 use crate::arrays::{checked_plan, filled, moved_in_batches};

@@ -3,10 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use syncline_deps::Dtype;
 use syncline_layout::Layout;
 use syncline_mpi::{MpiEndpoint, Options, Way, World};
 use syncline_reshard::{CopyService, ServiceError, ServiceOptions};
+use syncline_tensor::Dtype;
 use syncline_transport::{Transport, Wait, conformance};
 
 use crate::jobs::SCENARIO;

@@ -1,8 +1,8 @@
 //! Refits, against arrays that were laid out element by element.
 
-use syncline_deps::Dtype;
 use syncline_layout::{Layout, PlanOptions};
 use syncline_reshard::{ServiceOptions, Target};
+use syncline_tensor::Dtype;
 use syncline_testing::Rng;
 
 use crate::models::{bind, model, shards};

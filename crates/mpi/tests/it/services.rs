@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use syncline_deps::Dtype;
 use syncline_layout::{Layout, PlanOptions};
 use syncline_mpi::{MpiEndpoint, Options};
 use syncline_reshard::{
     CopyService, DestinationError, Moved, ServiceError, ServiceOptions, Target, Targets, Versions,
 };
+use syncline_tensor::Dtype;
 use syncline_testing::Rng;
 use syncline_transport::{
     Failure, Header, Session, Shape, Take, Ticket, Transport, Wait, Window, WindowId,

@@ -2,9 +2,9 @@
 //! elsewhere.
 
 use syncline_backend::driver::{host_start, refuse_between_hosts};
-use syncline_deps::View;
 use syncline_device::copy::{CopyPlan, Loop};
 use syncline_device::{BufferView, Copy, DeviceError, Fill, Memory};
+use syncline_tensor::View;
 
 use super::{Preparer, start};
 use crate::command::{Hold, Launch, Native, Op, Place, Rows};

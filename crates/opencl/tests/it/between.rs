@@ -1,11 +1,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use syncline_deps::{Dtype, View};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::{
     Batch, Command, Deadline, Device, DeviceError, LaneKind, Pattern, Timeline, wait_all,
 };
+use syncline_tensor::{Dtype, View};
 use syncline_testing::{Rng, for_seeds};
 
 use crate::{devices, options, with_pocl_devices};

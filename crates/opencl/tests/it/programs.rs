@@ -1,12 +1,12 @@
 use std::fs;
 use std::path::PathBuf;
 
-use syncline_deps::Dtype;
 use syncline_device::registry::BackendProbe;
 use syncline_device::{
     Backend, Command, Device, DeviceError, Grid, Kernel, KernelArg, KernelSource,
 };
 use syncline_opencl::{OpenClOptions, Probe};
+use syncline_tensor::Dtype;
 
 use crate::{devices, options};
 

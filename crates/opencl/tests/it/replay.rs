@@ -1,11 +1,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use syncline_deps::{Dtype, View};
 use syncline_device::{
     Backend, Batch, Command, Deadline, Device, Grid, Kernel, KernelArg, KernelSource, LaneKind,
     Pattern, Recording, Timeline,
 };
+use syncline_tensor::{Dtype, View};
 
 use crate::{devices, options};
 

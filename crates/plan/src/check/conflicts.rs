@@ -1,6 +1,6 @@
 //! Every two tasks that conflict are ordered as submitted; every explicit dep is kept.
 
-use syncline_deps::{Access, OverlapStats, Region};
+use syncline_tensor::{Access, Region};
 
 use super::{Budget, CheckError, Happens};
 use crate::graph::GraphData;
@@ -130,9 +130,9 @@ pub fn each_overlap(
 
 /// Returns `true` if the regions share a byte.
 pub fn overlap(one: &Region, other: &Region, budget: &mut Budget) -> Result<bool, CheckError> {
-    let mut stats = OverlapStats::default();
-    let answer = one.overlaps(other, &mut stats);
-    let solving = stats.solved * Budget::PER_SOLVED + stats.exhausted * Budget::PER_EXHAUSTED;
+    let test = one.test_overlap(other);
+    let solving = u64::from(test.solved) * Budget::PER_SOLVED
+        + u64::from(test.exhausted) * Budget::PER_EXHAUSTED;
     budget.spend(1 + solving)?;
-    Ok(answer)
+    Ok(test.overlaps)
 }

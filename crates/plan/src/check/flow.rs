@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use syncline_deps::{Access, BufferId, View};
+use syncline_tensor::{Access, BufferId, View};
 
 use super::{Budget, CheckError, Happens};
 use crate::compile::{Run, runs_count, runs_of};

@@ -1,7 +1,7 @@
 //! Copies do not race with anything in the memories they touch, and memories that share bytes do
 //! not meet in time.
 
-use syncline_deps::{Access, Region, View};
+use syncline_tensor::{Access, Region, View};
 
 use super::conflicts::overlap;
 use super::{Budget, CheckError, Happens};

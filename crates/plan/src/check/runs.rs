@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use syncline_deps::{BufferId, Region};
+use syncline_tensor::{BufferId, Region};
 
 use super::conflicts::each_overlap;
 use super::{Budget, CheckError, Happens};

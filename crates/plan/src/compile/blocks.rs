@@ -127,7 +127,7 @@ impl Atoms {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use syncline_deps::View;
+    use syncline_tensor::View;
     use syncline_testing::for_seeds;
 
     fn place(start: u64, bytes: u64) -> PlaceRecord {
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn tiles_are_one_block_each() {
-        let whole = View::contiguous(syncline_deps::Dtype::F32, &[8, 8]).unwrap();
+        let whole = View::contiguous(syncline_tensor::Dtype::F32, &[8, 8]).unwrap();
         let tiles: Vec<PlaceRecord> = (0..4)
             .map(|tile| {
                 let view = whole.split(0, 2, tile / 2).unwrap().split(1, 2, tile % 2).unwrap();

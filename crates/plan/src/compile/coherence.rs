@@ -11,7 +11,8 @@
 //! comes before the copy; whoever overwrites the source's bytes comes after the copy's reader. Both
 //! by edges that the graph already has.
 
-use syncline_deps::{EdgeFlags, View};
+use syncline_deps::EdgeFlags;
+use syncline_tensor::View;
 
 use super::blocks::Blocks;
 use super::error::CompileError;
@@ -416,7 +417,7 @@ impl<'a> Lowering<'a> {
             let bound = record.kind == BufferKind::External
                 && self.placement.buffer_homes[buffer] == device;
             self.out.memories.push(Memory {
-                buffer: syncline_deps::BufferId(buffer as u64),
+                buffer: syncline_tensor::BufferId(buffer as u64),
                 device,
                 bytes: record.bytes,
                 place: if bound { MemoryPlace::Bound } else { MemoryPlace::Arena { offset: 0 } },

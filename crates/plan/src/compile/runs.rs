@@ -1,6 +1,6 @@
 //! Runs: the bytes of a view as intervals, and intervals as views.
 
-use syncline_deps::{Dtype, MAX_DIMS, View};
+use syncline_tensor::{Dtype, MAX_DIMS, View};
 
 /// Bytes `start..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,7 +3,8 @@
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
-use syncline_deps::{Access, BufferId, EdgeFlags, EdgeKinds, View};
+use syncline_deps::{EdgeFlags, EdgeKinds};
+use syncline_tensor::{Access, BufferId, View};
 
 use super::DeviceChoice;
 use crate::fx::FxHasher;

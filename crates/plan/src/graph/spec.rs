@@ -1,6 +1,6 @@
 //! What a caller says about a buffer or a task to have it recorded.
 
-use syncline_deps::{Arg, TaskId};
+use syncline_tensor::{Arg, TaskId};
 
 use super::BufferKind;
 

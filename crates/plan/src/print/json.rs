@@ -1,7 +1,7 @@
 //! A plan as JSON.
 
 use serde_json::{Value, json};
-use syncline_deps::View;
+use syncline_tensor::View;
 
 use crate::plan::{ExecutionPlan, LaneIndex, LaneKind, MemoryPlace, Op, OpKind};
 

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use syncline_deps::{Access, BufferId, Dtype, EdgeFlags, EdgeKinds, View};
+use syncline_deps::{EdgeFlags, EdgeKinds};
+use syncline_tensor::{Access, BufferId, Dtype, View};
 
 use super::StoreError;
 use super::codec::{Reader, Writer};

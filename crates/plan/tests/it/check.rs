@@ -1,10 +1,10 @@
 //! The checker finds what was broken on purpose.
 
-use syncline_deps::{Arg, View};
 use syncline_plan::{
     BufferSpec, CheckError, CompileOptions, DeviceModel, ExecutionPlan, Machine, TaskGraph,
     TaskSpec,
 };
+use syncline_tensor::{Arg, View};
 
 use crate::program::stencil;
 

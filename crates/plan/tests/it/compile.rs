@@ -1,10 +1,10 @@
 //! What holds for every compiled plan.
 
-use syncline_deps::{Arg, View};
 use syncline_plan::{
     BufferSpec, CompileError, CompileOptions, Copy, CostModel, DeviceIndex, DeviceModel,
     ExecutionPlan, LaneKind, Machine, MemoryIndex, Op, OpKind, Route, TaskGraph, TaskSpec,
 };
+use syncline_tensor::{Arg, View};
 use syncline_testing::for_seeds;
 
 use crate::program::{any_plan, stencil};
@@ -185,7 +185,7 @@ fn what_was_written_elsewhere_comes_home() {
 fn a_tile_moves_as_one_strided_view() {
     let mut graph = TaskGraph::new();
     let a = graph.add_buffer(BufferSpec::external("a", 64 * 64 * 4)).unwrap();
-    let matrix = View::contiguous(syncline_deps::Dtype::F32, &[64, 64]).unwrap();
+    let matrix = View::contiguous(syncline_tensor::Dtype::F32, &[64, 64]).unwrap();
     let tile = matrix.split(0, 4, 1).unwrap().split(1, 4, 2).unwrap();
     graph.submit(&TaskSpec::new("tile", &[Arg::inout(a, tile)]).on("cpu:1")).unwrap();
     let plan = compile(&graph, &two_devices());

@@ -1,10 +1,10 @@
 //! Forecasts: what replays must keep to, they keep to.
 
-use syncline_deps::{Arg, View};
 use syncline_plan::{
     BufferSpec, CompileOptions, ExecutionPlan, Forecast, LaneIndex, Machine, OpCost, OpIndex,
     TaskGraph, TaskSpec,
 };
+use syncline_tensor::{Arg, View};
 use syncline_testing::{Rng, for_seeds};
 
 use crate::program::any_plan;

@@ -1,7 +1,8 @@
 //! Recording, and what is refused.
 
-use syncline_deps::{Arg, BufferId, EdgeKinds, ScopeKind, TaskId, View};
+use syncline_deps::{EdgeKinds, ScopeKind};
 use syncline_plan::{BufferSpec, GraphError, TaskGraph, TaskSpec};
+use syncline_tensor::{Arg, BufferId, TaskId, View};
 
 fn bytes(start: u64, end: u64) -> View {
     View::bytes_at(start, end - start).unwrap()

@@ -1,10 +1,10 @@
 //! Arenas: memory is reused by lifetime, and what cannot fit is refused before anything runs.
 
-use syncline_deps::{Arg, BufferId, View};
 use syncline_plan::{
     BufferSpec, CompileError, CompileOptions, DeviceModel, ExecutionPlan, Machine, MemoryPlace,
     TaskGraph, TaskSpec,
 };
+use syncline_tensor::{Arg, BufferId, View};
 use syncline_testing::for_seeds;
 
 const BYTES: u64 = 4096;

@@ -1,9 +1,9 @@
 //! Plans on paper.
 
-use syncline_deps::{Arg, View};
 use syncline_plan::{
     BufferSpec, CompileOptions, DeviceModel, ExecutionPlan, Machine, TaskGraph, TaskSpec,
 };
+use syncline_tensor::{Arg, View};
 
 fn plan() -> ExecutionPlan {
     let devices = vec![DeviceModel::new("cpu:0", 1), DeviceModel::new("cpu:1", 1)];

@@ -1,10 +1,11 @@
 //! Random programs: views of all kinds over a few buffers, all accesses, scopes and explicit deps.
 
-use syncline_deps::{Access, Arg, BufferId, Dtype, ScopeKind, TaskId, View};
+use syncline_deps::ScopeKind;
 use syncline_plan::{
     BufferSpec, CompileOptions, DeviceIndex, DeviceModel, ExecutionPlan, Machine, Route, TaskGraph,
     TaskSpec,
 };
+use syncline_tensor::{Access, Arg, BufferId, Dtype, TaskId, View};
 use syncline_testing::Rng;
 
 const BUFFER_BYTES: u64 = 96;

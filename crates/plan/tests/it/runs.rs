@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use syncline_deps::{Arg, View};
 use syncline_plan::{
     BufferSpec, CheckError, CompileOptions, ExecutionPlan, LaneIndex, Machine, OpDep, OpDeps,
     OpIndex, TaskGraph, TaskSpec,
 };
+use syncline_tensor::{Arg, View};
 use syncline_testing::for_seeds;
 
 use crate::program::{any_plan, stencil};

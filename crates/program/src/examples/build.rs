@@ -1,8 +1,8 @@
 //! Putting a program together.
 
 use serde_json::{Value, json};
-use syncline_deps::trace::{Trace, TraceBuffer, TraceTask};
-use syncline_deps::{Access, Arg, BufferId, Dtype, View};
+use syncline_tensor::{Access, Arg, BufferId, Dtype, View};
+use syncline_trace::{Trace, TraceBuffer, TraceTask};
 
 /// A trace in the making.
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! Programs over tiles of one or two grids.
 
 use serde_json::json;
-use syncline_deps::trace::Trace;
+use syncline_trace::Trace;
 
 use super::Settings;
 use super::build::{Builder, Tensor};

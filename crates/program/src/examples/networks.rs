@@ -1,7 +1,7 @@
 //! Programs of neural networks.
 
 use serde_json::json;
-use syncline_deps::trace::Trace;
+use syncline_trace::Trace;
 
 use super::Settings;
 use super::build::{Builder, Tensor};

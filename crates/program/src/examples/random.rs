@@ -1,8 +1,8 @@
 //! Random programs of integer kernels: exact on every device, in every order that is allowed.
 
 use serde_json::json;
-use syncline_deps::Dtype;
-use syncline_deps::trace::Trace;
+use syncline_tensor::Dtype;
+use syncline_trace::Trace;
 
 use super::Settings;
 use super::build::{self, Builder, Tensor};

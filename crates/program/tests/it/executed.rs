@@ -1,10 +1,11 @@
 //! What a run executed, as a trace: copies are ops like any other, and the times agree with the
 //! edges.
 
-use syncline_deps::{SubmitOptions, replay};
+use syncline_deps::SubmitOptions;
 use syncline_device::DeviceSpec;
 use syncline_program::{LoadOptions, Program, Progress, RunOptions, example};
 use syncline_testing::for_seeds;
+use syncline_trace::replay;
 
 fn random(rng: &mut syncline_testing::Rng) -> Program {
     let settings = [

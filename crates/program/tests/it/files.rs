@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use syncline_deps::Dtype;
 use syncline_program::{LoadOptions, Program, npy};
+use syncline_tensor::Dtype;
 
 struct Folder(PathBuf);
 

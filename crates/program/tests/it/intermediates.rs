@@ -4,13 +4,14 @@
 use std::ops::Range;
 
 use serde_json::Value;
-use syncline_deps::trace::{Trace, TraceBuffer, TraceTask};
-use syncline_deps::{Access, Arg, BufferId, Dtype, OracleLimits, View, full_graph};
+use syncline_deps::{OracleLimits, full_graph};
 use syncline_device::DeviceSpec;
 use syncline_program::{
     Executed, Keep, LoadOptions, Program, Reuse, Run, RunOptions, example, machine_from_toml,
 };
+use syncline_tensor::{Access, Arg, BufferId, Dtype, View};
 use syncline_testing::for_seeds;
+use syncline_trace::{Trace, TraceBuffer, TraceTask};
 
 fn options(devices: u32) -> RunOptions {
     RunOptions {

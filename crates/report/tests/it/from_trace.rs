@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use syncline_deps::EdgeKinds;
-use syncline_deps::trace::Trace;
 use syncline_report::{Analysis, OpKind, Run, StepKind, Timing, render};
+use syncline_trace::Trace;
 
 /// Half a row of a 2 x 8 matrix of f32.
 fn arg(access: &str, buffer: u64, offset: u64, columns: u64) -> Value {

@@ -1,6 +1,6 @@
 //! Box copies against a loop over single elements.
 
-use syncline_deps::Dtype;
+use syncline_tensor::Dtype;
 use syncline_testing::for_seeds;
 
 use super::*;

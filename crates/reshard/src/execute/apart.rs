@@ -1,8 +1,8 @@
 //! Whether tensors that are bound to memory of devices are apart: slices see to that themselves,
 //! views do not.
 
-use syncline_deps::BufferId;
 use syncline_device::BufferView;
+use syncline_tensor::BufferId;
 
 use super::BindError;
 

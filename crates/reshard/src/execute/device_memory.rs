@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use syncline_deps::View;
 use syncline_device::{
     ALIGNMENT, Batch, Buffer, BufferView, Command, Deadline, Device, DeviceError, Lane, Pattern,
 };
+use syncline_tensor::View;
 
 /// Tensors share a buffer up to this size: devices take few large allocations more readily than
 /// many small ones.

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use syncline_deps::Dtype;
+use syncline_tensor::Dtype;
 
 use crate::copy::{Change, CopyShape};
 use syncline_copy::convert::mx::{self, Restorer};

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use syncline_copy::convert::mx;
-use syncline_deps::Dtype;
 use syncline_device::Device;
 use syncline_layout::{Dims, Layout, MeshLayout, PlanOptions, TensorSpec, TransferPlan};
 use syncline_reshard::{ServiceOptions, Target, Targets};
+use syncline_tensor::Dtype;
 use syncline_testing::{Rng, for_seeds};
 use syncline_transport::local;
 

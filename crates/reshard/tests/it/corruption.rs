@@ -10,11 +10,11 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use syncline_deps::Dtype;
 use syncline_layout::{Dims, Layout, NdBox, Piece, PlanOptions, Shard};
 use syncline_reshard::{
     CopyService, DestinationError, ServiceError, ServiceOptions, Target, Targets, Versions,
 };
+use syncline_tensor::Dtype;
 use syncline_transport::{Endpoint, Transport, Wait, Window, local, shm};
 
 use crate::devices::{bind_on, second_cpu};

@@ -8,13 +8,13 @@
 use std::sync::Arc;
 
 use syncline_copy::convert::convert_slice;
-use syncline_deps::{Dtype, View};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::registry::BackendProbe;
 use syncline_device::{Batch, BufferView, Command, Device, Kernel, KernelArg, LaneKind};
 use syncline_layout::{Layout, PlanOptions};
 use syncline_opencl::OpenClOptions;
 use syncline_reshard::{CopyService, Refit, ServiceOptions, Sources, Target, Targets, Versions};
+use syncline_tensor::{Dtype, View};
 use syncline_testing::{Rng, for_seeds, need};
 use syncline_transport::{Transport, local, shm};
 

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use syncline_deps::Dtype;
 use syncline_layout::{Dims, Layout, MeshLayout, PlanOptions, TensorSpec};
 use syncline_reshard::{
     CopyService, PipelineExecutor, Refit, ServiceOptions, Sources, Target, Targets,
 };
+use syncline_tensor::Dtype;
 use syncline_transport::{Session, Transport, Wait, local};
 
 use crate::groups::{PATIENCE, agreed, on_endpoints, on_threads};

@@ -1,8 +1,8 @@
 //! Models made up for tests, and the bytes of their shards.
 
-use syncline_deps::Dtype;
 use syncline_layout::Layout;
 use syncline_reshard::{Refit, Sources};
+use syncline_tensor::Dtype;
 use syncline_testing::Rng;
 
 use crate::arrays;

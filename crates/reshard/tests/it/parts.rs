@@ -2,11 +2,11 @@
 //! what it must then hold.
 
 use syncline_copy::convert::convert_slice;
-use syncline_deps::Dtype;
 use syncline_layout::{Layout, PlanOptions};
 use syncline_reshard::{
     CopyService, PipelineExecutor, Refit, ServiceOptions, Sources, Target, Targets, Versions,
 };
+use syncline_tensor::Dtype;
 use syncline_testing::Rng;
 use syncline_transport::{Session, Transport, Wait};
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use syncline_deps::Dtype;
 use syncline_device::CancelToken;
 use syncline_layout::{Layout, PlanOptions};
 use syncline_reshard::{Moved, PipelineExecutor, PipelineLanes, Refit, ServiceOptions, Targets};
+use syncline_tensor::Dtype;
 use syncline_testing::{Rng, for_seeds};
 use syncline_transport::{Endpoint, Failure, Session, Transport, Wait, local};
 

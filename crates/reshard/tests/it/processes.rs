@@ -9,12 +9,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use syncline_deps::Dtype;
 use syncline_layout::{Layout, PlanOptions};
 use syncline_reshard::{
     CopyService, Destination, Refit, ServiceError, ServiceOptions, Sources, Target, Targets,
     Versions,
 };
+use syncline_tensor::Dtype;
 use syncline_testing::{Rng, for_seeds};
 use syncline_transport::{Wait, conformance, shm};
 

@@ -4,11 +4,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use syncline_deps::Dtype;
 use syncline_layout::{Layout, PlanOptions};
 use syncline_reshard::{
     CopyService, ServiceError, ServiceOptions, Sources, Target, Targets, Versions,
 };
+use syncline_tensor::Dtype;
 use syncline_testing::for_seeds;
 use syncline_transport::{Failure, Session, Transport, Wait, conformance, local};
 

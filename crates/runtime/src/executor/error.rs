@@ -1,8 +1,8 @@
 //! What an executor refuses, and what its devices report.
 
-use syncline_deps::{BufferId, ViewError};
 use syncline_device::{DeviceError, DeviceSpec};
 use syncline_plan::MachineError;
+use syncline_tensor::{BufferId, ViewError};
 
 /// An executor was asked for what it cannot do, or a device failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

@@ -6,11 +6,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use syncline_deps::View;
 use syncline_device::{
     Allocator, Backend, Batch, Buffer, Command, Deadline, Device, DeviceError, DeviceSpec, Lane,
     LaneKind, Pattern,
 };
+use syncline_tensor::View;
 
 /// How bytes get from one device to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

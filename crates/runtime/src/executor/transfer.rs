@@ -1,7 +1,7 @@
 //! Transfers through host memory: in pieces, with both legs under way at the same time.
 
-use syncline_deps::View;
 use syncline_device::{Batch, Buffer, BufferView, Command, LaneKind, Point, SubmissionGuard};
+use syncline_tensor::View;
 
 use super::{ExecutorError, UnifiedExecutor};
 
@@ -139,7 +139,7 @@ impl Iterator for Pieces {
 
 #[cfg(test)]
 mod tests {
-    use syncline_deps::Dtype;
+    use syncline_tensor::Dtype;
 
     use super::*;
 

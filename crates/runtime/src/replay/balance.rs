@@ -103,9 +103,9 @@ impl LoadedPlan {
 mod tests {
     use std::sync::Arc;
 
-    use syncline_deps::{Arg, View};
     use syncline_device::cpu::CpuDevice;
     use syncline_plan::{BufferSpec, CompileOptions, Machine, TaskGraph, TaskSpec};
+    use syncline_tensor::{Arg, View};
 
     use super::*;
     use crate::replay::{LoadOptions, TaskBody};

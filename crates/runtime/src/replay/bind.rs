@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use syncline_deps::BufferId;
 use syncline_device::{Buffer, Claim, Deadline, DeviceSpec};
 use syncline_plan::{ExecutionPlan, Memory, MemoryIndex};
+use syncline_tensor::BufferId;
 
 use super::error::BindError;
 

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use syncline_deps::{Arg, View};
 use syncline_device::copy::CopyPlan;
 use syncline_device::{Backend, DeviceError, Kernel, KernelArgs, KernelOutcome, RawArg, Scalar};
+use syncline_tensor::{Arg, View};
 
 /// The arguments of one run of one task.
 ///

@@ -97,7 +97,7 @@ impl BoundPlan<'_> {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use syncline_deps::{Arg, Dtype, View};
+    /// use syncline_tensor::{Arg, Dtype, View};
     /// use syncline_device::cpu::CpuDevice;
     /// use syncline_plan::{BufferSpec, CompileOptions, ExecutionPlan, Machine, TaskGraph, TaskSpec};
     /// use syncline_runtime::replay::{Bindings, LoadedPlan, TaskBody};

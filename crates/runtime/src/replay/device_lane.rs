@@ -8,7 +8,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use syncline_deps::{Access, Arg, View};
 use syncline_device::{
     Backend, Batch, Buffer, BufferView, Command, Device, DeviceError, DeviceSpec, KernelArg, Lane,
     Point, Recording, SubmissionGuard,
@@ -17,6 +16,7 @@ use syncline_plan::{
     CopyIndex, ExecutionPlan, LaneIndex, LaneKind, MemoryIndex, MemoryPlace, OpIndex, OpKind,
     PlanArg, TaskIndex, TaskInfo, Wait,
 };
+use syncline_tensor::{Access, Arg, View};
 
 use super::body::{KernelBody, TaskBody};
 use super::bridge::{Bridge, Side};

@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use syncline_deps::{Access, Arg, Dtype, View};
 use syncline_device::{
     Backend, Buffer, CancelToken, Deadline, Device, DeviceError, DeviceSpec, RawArg,
 };
@@ -12,6 +11,7 @@ use syncline_plan::{
     CopyIndex, DeviceIndex, ExecutionPlan, LaneIndex, LaneKind, MemoryIndex, MemoryPlace, Op,
     OpKind, PlanArg, TaskInfo,
 };
+use syncline_tensor::{Access, Arg, Dtype, View};
 
 use super::apart::Apart;
 use super::balance::Steal;
@@ -103,7 +103,7 @@ impl LoadOptions {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use syncline_deps::{Arg, Dtype, View};
+/// use syncline_tensor::{Arg, Dtype, View};
 /// use syncline_device::cpu::CpuDevice;
 /// use syncline_plan::{BufferSpec, CompileOptions, ExecutionPlan, Machine, TaskGraph, TaskSpec};
 /// use syncline_runtime::replay::{Bindings, LoadedPlan, TaskBody};
@@ -349,7 +349,7 @@ impl LoadedPlan {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use syncline_deps::{Arg, View};
+    /// use syncline_tensor::{Arg, View};
     /// use syncline_device::{CancelToken, cpu::CpuDevice};
     /// use syncline_plan::{BufferSpec, CompileOptions, ExecutionPlan, Machine, TaskGraph, TaskSpec};
     /// use syncline_runtime::replay::{Bindings, LoadedPlan, RunError, TaskBody};

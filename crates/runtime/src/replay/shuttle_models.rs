@@ -7,10 +7,10 @@
 
 use std::sync::{Arc, OnceLock};
 
-use syncline_deps::{Arg, BufferId, Dtype, View};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::{Buffer, CancelToken, Device};
 use syncline_plan::{BufferSpec, CompileOptions, ExecutionPlan, Machine, TaskGraph, TaskSpec};
+use syncline_tensor::{Arg, BufferId, Dtype, View};
 
 use super::sync::{AtomicU64, Ordering, thread};
 use super::{Bindings, LoadOptions, LoadedPlan, RunError, Steal, TaskBody};

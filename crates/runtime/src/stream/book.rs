@@ -3,7 +3,8 @@
 
 use std::collections::HashMap;
 
-use syncline_deps::{SubmitOptions, Submitter, TaskId};
+use syncline_deps::{SubmitOptions, Submitter};
+use syncline_tensor::TaskId;
 
 use super::failure::Record;
 use super::fanout::{EdgeNodes, Fanout, NEAR, Pushed, Tie};

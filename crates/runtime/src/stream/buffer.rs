@@ -9,8 +9,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Instant;
 
-use syncline_deps::{Access, BufferId, TaskId, View};
 use syncline_device::{Deadline, Element};
+use syncline_tensor::{Access, BufferId, TaskId, View};
 
 use super::StreamError;
 use super::circle::Goal;

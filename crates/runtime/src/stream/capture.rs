@@ -10,9 +10,10 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use syncline_deps::capture::{CaptureOptions, CaptureWriter, TaskLabel};
-use syncline_deps::{BufferId, DepInputs, ScopeKind, TaskId};
+use syncline_deps::{DepInputs, ScopeKind};
 use syncline_device::{drop_guarded, guarded};
+use syncline_tensor::{BufferId, TaskId};
+use syncline_trace::capture::{CaptureOptions, CaptureWriter, TaskLabel};
 
 use super::StreamError;
 use super::holds;

@@ -11,8 +11,8 @@
 
 use std::sync::Arc;
 
-use syncline_deps::TaskId;
 use syncline_device::blocked::{Obstacle, Stopped};
+use syncline_tensor::TaskId;
 
 use super::StreamError;
 use super::book::Ring;

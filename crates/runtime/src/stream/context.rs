@@ -3,8 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use syncline_deps::{Access, Arg, DepInputs, EdgeFlags, Region, TaskId};
+use syncline_deps::{DepInputs, EdgeFlags};
 use syncline_device::{KernelArgs, RawArg};
+use syncline_tensor::{Access, Arg, Region, TaskId};
 
 use super::error::{Cause, Failure};
 use super::nested::{Nested, NestedOutput};
@@ -21,7 +22,7 @@ use super::{StreamBuffer, StreamError, Task, TaskHandle};
 /// the parent waits for them too. A child that fails, fails its parent.
 ///
 /// ```
-/// use syncline_deps::{Dtype, View};
+/// use syncline_tensor::{Dtype, View};
 /// use syncline_runtime::stream::{Stream, StreamError, StreamOptions, Task};
 ///
 /// let stream = Stream::new(StreamOptions::default())?;

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use syncline_deps::{BufferId, SubmitError, TaskId};
+use syncline_deps::SubmitError;
 use syncline_device::DeviceError;
+use syncline_tensor::{BufferId, TaskId};
 
 /// Why something was refused, or what became of a task.
 #[derive(Clone, Debug, thiserror::Error)]

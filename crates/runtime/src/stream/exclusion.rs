@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use syncline_deps::{Arg, BufferId};
+use syncline_tensor::{Arg, BufferId};
 
 /// Who holds which bytes, and who wants some.
 #[derive(Debug, Default)]
@@ -113,7 +113,7 @@ impl Wanted {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use syncline_deps::{Access, View};
+    use syncline_tensor::{Access, View};
 
     fn args(ranges: &[(u64, u64)]) -> impl Iterator<Item = Arg> + '_ {
         let view = |&(start, bytes): &(u64, u64)| View::bytes_at(start, bytes).expect("small");

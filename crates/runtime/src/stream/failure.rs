@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use syncline_deps::TaskId;
+use syncline_tensor::TaskId;
 
 use super::error::Failure;
 

@@ -3,8 +3,9 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use syncline_deps::{ScopeKind, TaskId};
+use syncline_deps::ScopeKind;
 use syncline_device::{Deadline, Element};
+use syncline_tensor::TaskId;
 
 use super::heap::Memory;
 use super::shared::Shared;
@@ -280,7 +281,7 @@ impl Stream {
         self.write(buffer).map(drop)
     }
 
-    /// Writes everything submitted from now on to `out`, as a capture that `syncline_deps::replay`
+    /// Writes everything submitted from now on to `out`, as a capture that `syncline_trace::replay`
     /// and the tools read. A capture that was on ends as if the process had been killed.
     ///
     /// Submitting threads call the writer, one at a time and under no lock. Submissions wait for a

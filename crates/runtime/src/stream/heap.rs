@@ -7,8 +7,8 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashMap;
 use std::ptr::NonNull;
 
-use syncline_deps::BufferId;
 use syncline_device::ALIGNMENT;
+use syncline_tensor::BufferId;
 
 /// All buffers, by number.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //!
 //! Streams and devices share one table of blocked threads: `syncline_device::blocked`.
 
-use syncline_deps::TaskId;
+use syncline_tensor::TaskId;
 
 #[cfg(not(shuttle))]
 pub(crate) use syncline_device::blocked::{

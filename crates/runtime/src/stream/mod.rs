@@ -12,7 +12,7 @@
 //! `README.md` beside this file has the protocols and the arguments why nothing is lost.
 //!
 //! ```
-//! use syncline_deps::{Dtype, View};
+//! use syncline_tensor::{Dtype, View};
 //! use syncline_runtime::stream::{Stream, StreamOptions, Task};
 //!
 //! let stream = Stream::new(StreamOptions::default())?;

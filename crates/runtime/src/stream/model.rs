@@ -7,7 +7,7 @@ use loom::thread;
 use super::book::{Book, Ring};
 use super::fanout::NEAR;
 use super::index_ring::IndexRing;
-use syncline_deps::TaskId;
+use syncline_tensor::TaskId;
 
 /// Finishes the task in `slot` as a lane does, and counts how often each successor became ready.
 fn finish(ring: &Ring, slot: u32, ready: &AtomicU32) {

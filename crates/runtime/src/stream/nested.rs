@@ -10,8 +10,8 @@
 
 use std::sync::Arc;
 
-use syncline_deps::{BufferId, TaskId};
 use syncline_device::Deadline;
+use syncline_tensor::{BufferId, TaskId};
 
 use super::book::{Book, Ring};
 use super::circle::ChildrenWait;

@@ -86,7 +86,7 @@ pub(crate) struct ScopeState {
     pub(crate) deadline: Deadline,
     pub(crate) cancel: CancelToken,
     unfinished: AtomicU64,
-    failure: Mutex<Option<(syncline_deps::TaskId, Arc<Failure>)>>,
+    failure: Mutex<Option<(syncline_tensor::TaskId, Arc<Failure>)>>,
 }
 
 impl ScopeState {
@@ -97,7 +97,7 @@ impl ScopeState {
     /// One task has ended; whether it was the last one.
     pub(crate) fn task_ended(
         &self,
-        failure: Option<(syncline_deps::TaskId, &Arc<Failure>)>,
+        failure: Option<(syncline_tensor::TaskId, &Arc<Failure>)>,
     ) -> bool {
         if let Some((task, failure)) = failure {
             let mut first = lock(&self.failure);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64 as Numbers;
 
 use crossbeam_utils::CachePadded;
-use syncline_deps::{BufferId, TaskId};
 use syncline_device::{CancelToken, Wake};
+use syncline_tensor::{BufferId, TaskId};
 
 use super::StreamOptions;
 use super::book::{Book, Ring};

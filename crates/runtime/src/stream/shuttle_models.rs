@@ -5,7 +5,7 @@
 //! time in these runs: a wake-up that is lost, or threads that wait for each other, end as a
 //! deadlock that `shuttle` reports with its schedule.
 
-use syncline_deps::{Dtype, View};
+use syncline_tensor::{Dtype, View};
 
 use super::sync::thread;
 use super::{Cause, Stream, StreamBuffer, StreamError, StreamOptions, Task};

@@ -10,7 +10,7 @@
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 
-use syncline_deps::TaskId;
+use syncline_tensor::TaskId;
 
 use super::fanout::Fanout;
 use super::scope::ScopeState;

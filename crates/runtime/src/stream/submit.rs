@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use syncline_deps::{Access, DepInputs, EdgeFlags, Region, ScopeKind, SubmitError, TaskId};
+use syncline_deps::{DepInputs, EdgeFlags, ScopeKind, SubmitError};
 use syncline_device::{Backend, Deadline};
+use syncline_tensor::{Access, Region, TaskId};
 
 use super::body::Body;
 use super::circle::Goal;
@@ -434,7 +435,6 @@ fn output_bytes(spec: &TaskSpec) -> u64 {
 /// Parts run at the same time: none may write what another touches.
 fn check_parts(spec: &TaskSpec) -> Result<(), StreamError> {
     let Body::Parts(parts) = &spec.body else { return Ok(()) };
-    let mut stats = Default::default();
     for (second, later) in parts.iter().enumerate() {
         for (first, earlier) in parts[..second].iter().enumerate() {
             for a in &spec.args[earlier.first..earlier.first + earlier.count] {
@@ -443,7 +443,7 @@ fn check_parts(spec: &TaskSpec) -> Result<(), StreamError> {
                         && a.access != Access::Output
                         && a.buffer == b.buffer
                         && b.access != Access::Output;
-                    if conflict && Region::of(&a.view).overlaps(&Region::of(&b.view), &mut stats) {
+                    if conflict && Region::of(&a.view).overlaps(&Region::of(&b.view)) {
                         let (task, buffer) = (spec.name.clone(), a.buffer);
                         return Err(StreamError::PartsOverlap { task, first, second, buffer });
                     }

@@ -4,8 +4,8 @@ use std::borrow::{Borrow, Cow};
 use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
 
-use syncline_deps::{Access, Arg, BufferId, TaskId, View};
 use syncline_device::{Kernel, KernelArgs, KernelOutcome, Scalar};
+use syncline_tensor::{Access, Arg, BufferId, TaskId, View};
 
 use super::body::{Body, InlineFn, Part};
 use super::context::TaskContext;
@@ -14,7 +14,7 @@ use super::{StreamBuffer, TaskHandle};
 /// What to run, on what, and when: built, then given to [`Stream::submit`](super::Stream::submit).
 ///
 /// ```
-/// use syncline_deps::{Dtype, View};
+/// use syncline_tensor::{Dtype, View};
 /// use syncline_runtime::stream::{Stream, StreamOptions, Task};
 ///
 /// let stream = Stream::new(StreamOptions::default())?;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use syncline_deps::TaskId;
 use syncline_device::Deadline;
+use syncline_tensor::TaskId;
 
 use super::StreamError;
 use super::circle::Goal;

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 
-use syncline_deps::{Access, Arg, PackedArgs, TaskId, View};
 use syncline_device::{LateArgs, RawArg};
+use syncline_tensor::{Access, Arg, PackedArgs, TaskId, View};
 
 use super::body::Body;
 use super::scope::ScopeState;

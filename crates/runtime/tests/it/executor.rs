@@ -2,13 +2,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use syncline_deps::Dtype;
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::{
     Backend, Batch, Command, Deadline, DeviceError, DeviceSpec, Kernel, KernelArg, LaneKind,
     Timeline,
 };
 use syncline_runtime::{ExecutorError, ExecutorOptions, UnifiedExecutor};
+use syncline_tensor::Dtype;
 
 use crate::{in_time, two_devices};
 

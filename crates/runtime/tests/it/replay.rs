@@ -21,13 +21,13 @@ mod serial;
 
 use std::sync::{Arc, OnceLock};
 
-use syncline_deps::{Arg, View};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::{Buffer, Device};
 use syncline_plan::{
     BufferSpec, CompileOptions, ExecutionPlan, Machine, TaskGraph, TaskInfo, TaskSpec,
 };
 use syncline_runtime::replay::{LoadedPlan, TaskBody};
+use syncline_tensor::{Arg, View};
 
 /// Three CPU devices for all tests: opening one starts threads.
 fn devices() -> &'static [Arc<dyn Device>] {
@@ -54,7 +54,7 @@ fn words(count: u64, rounds: u64) -> TaskGraph {
     let buffer = graph.add_buffer(BufferSpec::external("words", count * 8)).unwrap();
     for _ in 0..rounds {
         for at in 0..count {
-            let view = View::strided(syncline_deps::Dtype::U64, at * 8, &[1], &[8]).unwrap();
+            let view = View::strided(syncline_tensor::Dtype::U64, at * 8, &[1], &[8]).unwrap();
             graph.submit(&TaskSpec::new("word", &[Arg::inout(buffer, view)])).unwrap();
         }
     }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use syncline_deps::{Arg, Dtype, View};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::{
     Allocator, Command, CommandTime, Device, DeviceError, DeviceInfo, DeviceSpec, Kernel, Lane,
@@ -14,6 +13,7 @@ use syncline_plan::{
 use syncline_runtime::executor::machine_of;
 use syncline_runtime::replay::{Bindings, LoadOptions, LoadedPlan, TaskBody};
 use syncline_runtime::{ExecutorError, ExecutorOptions, Path, Topology, UnifiedExecutor};
+use syncline_tensor::{Arg, Dtype, View};
 
 use crate::in_time;
 

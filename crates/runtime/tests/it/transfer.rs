@@ -1,6 +1,6 @@
-use syncline_deps::{Dtype, View};
 use syncline_device::{DeviceError, DeviceSpec};
 use syncline_runtime::{ExecutorError, ExecutorOptions};
+use syncline_tensor::{Dtype, View};
 use syncline_testing::{Rng, for_seeds};
 
 use crate::{in_time, two_devices};

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use syncline::deps::{Access, Arg, Dtype, View};
 use syncline::device::{
     Command, Deadline, Device, Kernel, KernelArg, KernelArgs, LaneKind, Recording, Scalar,
 };
@@ -14,6 +13,7 @@ use syncline::runtime::executor::machine_of;
 use syncline::runtime::replay::{LoadOptions, LoadedPlan, TaskBody};
 use syncline::runtime::stream::{Stream, StreamOptions, Task};
 use syncline::runtime::{ExecutorOptions, UnifiedExecutor};
+use syncline::tensor::{Access, Arg, Dtype, View};
 
 use crate::{devices, executor};
 

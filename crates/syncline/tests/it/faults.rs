@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use syncline::deps::{Arg, Dtype, View};
 use syncline::device::{Buffer, CancelToken, Device, DeviceSpec, Kernel, KernelArgs, Scalar};
 use syncline::kernels::Library;
 use syncline::plan::{
@@ -12,6 +11,7 @@ use syncline::plan::{
 };
 use syncline::runtime::executor::machine_of;
 use syncline::runtime::replay::{Bindings, LoadedPlan, RunError, TaskBody};
+use syncline::tensor::{Arg, Dtype, View};
 
 use crate::devices;
 

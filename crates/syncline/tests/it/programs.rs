@@ -43,7 +43,7 @@ fn check(program: &Program, repeats: u32) {
     assert!(matches!(tolerance, Tolerance::Relative(limit) if limit < 1e-2), "{tolerance:?}");
     for (index, buffer) in program.trace().buffers.iter().enumerate() {
         let (found, wanted) = (&run.contents[index], &serial.contents[index]);
-        let off = compare(found, wanted, syncline::deps::Dtype::F32, tolerance);
+        let off = compare(found, wanted, syncline::tensor::Dtype::F32, tolerance);
         assert_eq!(off, None, "{:?} of {tolerance:?}", buffer.name);
     }
     let plan = run.plan.unwrap();
@@ -95,7 +95,7 @@ fn what_is_placed_by_measurement_equals_the_serial_run() {
     for index in 0..program.trace().buffers.len() {
         let (found, wanted) = (&run.contents[index], &serial.contents[index]);
         let tolerance = program.tolerance(&run);
-        assert_eq!(compare(found, wanted, syncline::deps::Dtype::F32, tolerance), None);
+        assert_eq!(compare(found, wanted, syncline::tensor::Dtype::F32, tolerance), None);
     }
 }
 
@@ -114,7 +114,7 @@ fn without_a_cpu_device_bytes_still_go_through_the_host() {
     let serial = program.run_serially().unwrap();
     let tolerance = program.tolerance(&run);
     let (found, wanted) = (&run.contents[0], &serial.contents[0]);
-    assert_eq!(compare(found, wanted, syncline::deps::Dtype::F32, tolerance), None);
+    assert_eq!(compare(found, wanted, syncline::tensor::Dtype::F32, tolerance), None);
     assert!(run.copies.iter().any(|copy| copy.route == "vulkan:0 -> cpu:0"), "{:?}", run.copies);
 }
 

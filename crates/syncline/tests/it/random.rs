@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use syncline::deps::{Arg, BufferId, Dtype, View};
 use syncline::device::{Buffer, Device, DeviceSpec, Scalar};
 use syncline::kernels::Library;
 use syncline::plan::{
@@ -12,6 +11,7 @@ use syncline::plan::{
 };
 use syncline::runtime::executor::machine_of;
 use syncline::runtime::replay::{Bindings, LoadOptions, LoadedPlan, TaskBody};
+use syncline::tensor::{Arg, BufferId, Dtype, View};
 use syncline_testing::{Rng, for_seeds};
 
 use crate::devices;

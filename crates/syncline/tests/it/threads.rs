@@ -8,7 +8,9 @@ use std::fs;
 use std::marker::PhantomData;
 use std::path::Path;
 
-use syncline::{backend, copy, deps, device, kernels, layout, plan, reshard, runtime, transport};
+use syncline::{
+    backend, copy, deps, device, kernels, layout, plan, reshard, runtime, tensor, trace, transport,
+};
 
 /// An inherent constant hides the one of the trait, where its bounds are met.
 struct Probe<T>(PhantomData<T>);
@@ -41,17 +43,17 @@ macro_rules! threads {
 
 // Sent and shared.
 threads! { true true:
-    deps::Access, deps::Arg, deps::UnknownAccess, deps::CheckReport, deps::Dtype, deps::UnknownDtype,
+    tensor::Access, tensor::Arg, tensor::UnknownAccess, deps::CheckReport, tensor::Dtype, tensor::UnknownDtype,
     deps::Edge, deps::EdgeFlags, deps::EdgeKinds, deps::SubmitError, deps::DepInputs<'static>, deps::ArgPair,
-    deps::DepEdge, deps::DepGraph, deps::BufferId, deps::TaskId, deps::MapStats, deps::TensorMap, deps::Naming,
-    deps::OracleError, deps::OracleLimits, deps::PackedArgs<4>, deps::OverlapStats, deps::Region,
-    deps::ReplayError, deps::Replayed, deps::ScopeKind, deps::SubmitOptions, deps::SubmitStats,
-    deps::Submitter, deps::View, deps::ViewError,
-    deps::trace::Place, deps::trace::TraceError, deps::trace::Extra, deps::trace::Lane, deps::trace::Trace,
-    deps::trace::TraceArg, deps::trace::TraceBuffer, deps::trace::TraceScope, deps::trace::TraceTask,
-    deps::capture::CaptureEnd, deps::capture::CaptureReader<'static>, deps::capture::Captured,
-    deps::capture::CaptureOptions, deps::capture::CaptureWriter<Vec<u8>>, deps::capture::TaskLabel<'static>,
-    deps::Capturing<Vec<u8>>,
+    deps::DepEdge, deps::DepGraph, tensor::BufferId, tensor::TaskId, deps::MapStats, deps::TensorMap, trace::Naming,
+    deps::OracleError, deps::OracleLimits, tensor::PackedArgs<4>, deps::OverlapStats, tensor::Region,
+    trace::ReplayError, trace::Replayed, deps::ScopeKind, deps::SubmitOptions, deps::SubmitStats,
+    deps::Submitter, tensor::View, tensor::ViewError,
+    trace::Place, trace::TraceError, trace::Extra, trace::Lane, trace::Trace,
+    trace::TraceArg, trace::TraceBuffer, trace::TraceScope, trace::TraceTask,
+    trace::capture::CaptureEnd, trace::capture::CaptureReader<'static>, trace::capture::Captured,
+    trace::capture::CaptureOptions, trace::capture::CaptureWriter<Vec<u8>>, trace::capture::TaskLabel<'static>,
+    trace::Capturing<Vec<u8>>,
 }
 threads! { true true:
     plan::CheckError, plan::OpSite, plan::CompileError, plan::CompileOptions, plan::ByteRun, plan::CostModel,
@@ -111,7 +113,7 @@ threads! { true true:
 
 threads! { true true:
     backend::Bell, backend::Bridge, backend::conformance::Suite, backend::conformance::Report,
-    backend::conformance::CaseReport, backend::conformance::Outcome, deps::trace::Unwritten,
+    backend::conformance::CaseReport, backend::conformance::Outcome, trace::Unwritten,
     transport::local::Options, transport::shm::Options,
 }
 #[cfg(feature = "vulkan")]
@@ -171,8 +173,9 @@ const EXEMPT: &[&str] = &[
 /// Where the facade's modules say what they export.
 const MODULES: &[&str] = &[
     "deps/src/lib.rs",
-    "deps/src/trace.rs",
-    "deps/src/capture.rs",
+    "tensor/src/lib.rs",
+    "trace/src/lib.rs",
+    "trace/src/capture.rs",
     "plan/src/lib.rs",
     "device/src/lib.rs",
     "device/src/cpu.rs",

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use syncline::deps::{Dtype, View};
 use syncline::device::{Backend, Batch, Buffer, Deadline, DeviceSpec, LaneKind, Timeline};
 use syncline::runtime::{ExecutorOptions, UnifiedExecutor};
+use syncline::tensor::{Dtype, View};
 use syncline_testing::Rng;
 
 use crate::{executor, specs};

@@ -1,5 +1,5 @@
-use syncline_deps::Dtype;
 use syncline_device::{Command, Deadline, DeviceError, Kernel, KernelArg, KernelSource, LaneKind};
+use syncline_tensor::Dtype;
 use syncline_vulkan::conformance::elementwise;
 
 use crate::support::device;

@@ -2,12 +2,12 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use syncline_deps::Dtype;
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::{
     Batch, Buffer, Command, Deadline, DeviceError, KernelArg, LaneKind, Pattern, Recording,
     Timeline,
 };
+use syncline_tensor::Dtype;
 use syncline_vulkan::conformance::elementwise;
 
 use crate::support::device;

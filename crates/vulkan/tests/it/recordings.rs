@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
-use syncline_deps::{Dtype, View};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::{
     Buffer, Command, Deadline, Device, KernelArg, LaneKind, Pattern, Recording, Scalar,
 };
+use syncline_tensor::{Dtype, View};
 use syncline_testing::{Rng, for_seeds};
 use syncline_vulkan::conformance::elementwise;
 

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use syncline_deps::{Dtype, View};
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::{Batch, Buffer, Command, Deadline, KernelArg, LaneKind, Pattern, Recording};
+use syncline_tensor::{Dtype, View};
 use syncline_testing::for_seeds;
 use syncline_vulkan::VulkanOptions;
 use syncline_vulkan::conformance::elementwise;

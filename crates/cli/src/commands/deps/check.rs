@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use syncline_deps::{CheckReport, DepGraph, OracleLimits, check_edges};
 use syncline_files::one_line;
+use syncline_trace::read_edges;
 
 use super::CheckArgs;
 use super::graph::wired;
@@ -20,8 +21,9 @@ pub(super) fn run(args: &CheckArgs) -> Result<Outcome, Failure> {
     let loaded = LoadedTrace::read(&args.trace)?;
     let given = match &args.against {
         None => wired(&loaded)?.graph,
-        Some(path) => DepGraph::from_json(&read_bytes(path)?, &loaded.trace)
-            .map_err(in_file(&name_of(path)))?,
+        Some(path) => {
+            read_edges(&read_bytes(path)?, &loaded.trace).map_err(in_file(&name_of(path)))?
+        }
     };
     let report = check_edges(&loaded.trace, &given, OracleLimits::default())
         .map_err(|source| Failure::Oracle { file: loaded.file.clone(), source })?;

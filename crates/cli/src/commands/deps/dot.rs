@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use syncline_deps::DepGraph;
-use syncline_deps::trace::Trace;
+use syncline_trace::Trace;
 
 pub(super) fn print_dot(out: &mut dyn Write, trace: &Trace, graph: &DepGraph) -> io::Result<()> {
     writeln!(out, "digraph deps {{")?;

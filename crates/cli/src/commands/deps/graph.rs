@@ -1,6 +1,7 @@
 //! `syncline deps graph`.
 
-use syncline_deps::{DepGraph, OracleLimits, SubmitOptions, full_graph, reduced_graph, replay};
+use syncline_deps::{DepGraph, OracleLimits, SubmitOptions, full_graph, reduced_graph};
+use syncline_trace::{replay, write_edges};
 
 use super::text::{Chosen, print_text};
 use super::{Format, GraphArgs, dot};
@@ -14,7 +15,7 @@ pub(super) fn run(args: &GraphArgs) -> Result<Outcome, Failure> {
     to_standard_output(|out| {
         match args.format {
             Format::Text => print_text(out, &loaded, &graph, chosen)?,
-            Format::Json => graph.write_json(out)?,
+            Format::Json => write_edges(&graph, out)?,
             Format::Dot => dot::print_dot(out, &loaded.trace, &graph)?,
         }
         Ok(Outcome::Success)
@@ -37,7 +38,7 @@ fn choose(loaded: &LoadedTrace, args: &GraphArgs) -> Result<(DepGraph, Chosen), 
 }
 
 /// What the runtime would wire.
-pub(super) fn wired(loaded: &LoadedTrace) -> Result<syncline_deps::Replayed, Failure> {
+pub(super) fn wired(loaded: &LoadedTrace) -> Result<syncline_trace::Replayed, Failure> {
     replay(&loaded.trace, SubmitOptions::default())
         .map_err(|source| Failure::Replay { file: loaded.file.clone(), source: Box::new(source) })
 }

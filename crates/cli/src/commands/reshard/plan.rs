@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use syncline_copy::convert::is_supported;
-use syncline_deps::Dtype;
 use syncline_layout::{
     Layout, LayoutError, LayoutFile, PlanOptions, Schedule, TransferPlan, write_transfers,
 };
+use syncline_tensor::Dtype;
 
 use super::{Format, PlanArgs, simulate, text};
 use crate::input::{name_of, read_bytes};

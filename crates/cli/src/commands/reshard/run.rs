@@ -14,9 +14,9 @@ use syncline_checkpoint::{
     Alone, Checkpoint, Conversion, ConversionOptions, Destination, Summary, add_builtin_rules,
     check_target, disk_gb_per_s, parse_rules, parse_target, pattern_of, target_specs,
 };
-use syncline_deps::Dtype;
 use syncline_files::one_line;
 use syncline_layout::{Layout, LayoutError, LayoutFile, MeshLayout, TensorRule, TensorSpec};
+use syncline_tensor::Dtype;
 use syncline_transport::shm;
 
 use super::plan::{in_file, load};

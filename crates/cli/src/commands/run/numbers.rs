@@ -17,7 +17,7 @@ pub(super) fn of(program: &Program, run: &Run) -> Option<syncline_report::Run> {
     })?;
     let (lanes, numbers) = lanes(plan, run);
     let tasks = program.trace().tasks.iter().zip(&run.timings);
-    let op = |(task, timing): (&syncline_deps::trace::TraceTask, &syncline_program::Timing)| Op {
+    let op = |(task, timing): (&syncline_trace::TraceTask, &syncline_program::Timing)| Op {
         timing: Some(Timing {
             lane: numbers[timing.lane],
             start_ns: timing.start_ns,

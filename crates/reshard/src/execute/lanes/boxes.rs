@@ -9,11 +9,11 @@
 
 use std::sync::Arc;
 
-use syncline_deps::{Dtype, View};
 use syncline_device::{
     Backend, Batch, Buffer, BufferView, Command, DeviceError, DeviceSpec, HostFunction, Kernel,
     KernelArg, Lane, LaneKind, Point,
 };
+use syncline_tensor::{Dtype, View};
 
 use super::super::bindings::Held;
 use super::super::program::Recode;

@@ -6,9 +6,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use syncline_deps::{Arg, Dtype, View};
 use syncline_plan::{BufferSpec, LaneIndex, Machine, TaskGraph, TaskSpec};
 use syncline_runtime::replay::{Bindings, LoadOptions, LoadedPlan, Steal, TaskBody};
+use syncline_tensor::{Arg, Dtype, View};
 
 use super::{compile, devices, zeroed};
 

@@ -1,12 +1,12 @@
 //! What may be bound to a plan, and what is refused.
 
-use syncline_deps::{Arg, View};
 use syncline_device::{DeviceError, DeviceSpec};
 use syncline_plan::{BufferSpec, CostModel, Machine, TaskGraph, TaskSpec};
 use syncline_runtime::UnifiedExecutor;
 use syncline_runtime::replay::{
     BindError, Bindings, BoundPlan, LoadError, LoadedPlan, RunError, RunTicket, TaskBody,
 };
+use syncline_tensor::{Arg, View};
 
 use super::{compile, devices, increment, load, words, zeroed};
 
@@ -71,7 +71,7 @@ fn an_alias_that_the_plan_did_not_know_is_refused() {
 #[test]
 fn a_bind_that_is_refused_half_way_does_not_spoil_the_next() {
     let mut graph = TaskGraph::new();
-    let view = View::contiguous(syncline_deps::Dtype::U64, &[1]).unwrap();
+    let view = View::contiguous(syncline_tensor::Dtype::U64, &[1]).unwrap();
     for name in ["a", "b"] {
         let buffer = graph.add_buffer(BufferSpec::external(name, 8)).unwrap();
         graph.submit(&TaskSpec::new("word", &[Arg::inout(buffer, view)])).unwrap();

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use syncline_deps::{Arg, Dtype, View};
 use syncline_device::{Buffer, CancelToken, Deadline, DeviceSpec, Kernel, KernelArgs};
 use syncline_plan::{
     BufferSpec, CompileOptions, CostModel, DeviceIndex, DeviceModel, ExecutionPlan, Machine, Route,
@@ -16,6 +15,7 @@ use syncline_plan::{
 use syncline_runtime::UnifiedExecutor;
 use syncline_runtime::executor::machine_of;
 use syncline_runtime::replay::{Bindings, LoadError, LoadOptions, LoadedPlan, RunError, TaskBody};
+use syncline_tensor::{Arg, Dtype, View};
 use syncline_testing::for_seeds;
 
 use super::{compile, devices, words, zeroed};

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use syncline_deps::{Arg, View};
 use syncline_device::DeviceSpec;
 use syncline_plan::{
     BufferSpec, CompileOptions, CostModel, DeviceIndex, DeviceModel, ExecutionPlan, Machine,
     TaskGraph, TaskSpec,
 };
 use syncline_runtime::replay::{Bindings, LoadedPlan, TaskBody};
+use syncline_tensor::{Arg, View};
 
 use super::{devices, zeroed};
 

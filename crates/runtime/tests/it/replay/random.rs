@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use syncline_deps::BufferId;
 use syncline_device::Buffer;
 use syncline_plan::{BufferKind, DeviceModel, Machine, TaskGraph, TaskInfo};
 use syncline_runtime::replay::{Bindings, LoadOptions, LoadedPlan, RunTicket, Steal};
+use syncline_tensor::BufferId;
 use syncline_testing::{Rng, for_seeds};
 
 use super::{compile, devices, serial};

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use syncline_deps::{Access, BufferId, Dtype, View};
 use syncline_device::{Kernel, KernelArgs};
 use syncline_plan::{BufferKind, TaskGraph, TaskInfo};
 use syncline_runtime::replay::TaskBody;
+use syncline_tensor::{Access, BufferId, Dtype, View};
 
 /// What a test task does, whatever its arguments lie in: folds all that it reads, and writes the
 /// outcome over all that it writes. `get` and `set` are given an argument and the number of an

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use syncline_deps::{Dtype, SubmitError, View};
+use syncline_deps::SubmitError;
 use syncline_runtime::stream::{Stream, StreamError, StreamOptions, Task};
+use syncline_tensor::{Dtype, View};
 
 use super::{LONG, ends, ends_within, read, stream, words};
 

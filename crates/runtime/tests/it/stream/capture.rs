@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use syncline_deps::capture::CaptureReader;
-use syncline_deps::{OracleLimits, SubmitOptions, check_edges, full_graph, replay};
+use syncline_deps::{OracleLimits, SubmitOptions, check_edges, full_graph};
 use syncline_runtime::stream::{Stream, StreamError, StreamOptions, Task};
 use syncline_testing::for_seeds;
+use syncline_trace::capture::CaptureReader;
+use syncline_trace::replay;
 
 use super::program::{Features, Program, initial};
 use super::{LONG, ends, stream, words};

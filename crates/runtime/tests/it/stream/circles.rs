@@ -224,7 +224,8 @@ fn a_task_that_excludes_another_one_may_not_wait_for_what_is_behind_that() {
         let buffer = word(&stream);
         let (send, handles) = mpsc::channel::<TaskHandle>();
         let inner = stream.clone();
-        let commutes = |task: Task| task.arg(syncline_deps::Access::Commutative, &buffer, words(1));
+        let commutes =
+            |task: Task| task.arg(syncline_tensor::Access::Commutative, &buffer, words(1));
         let holder = commutes(Task::new("holder")).body(move |_| {
             let awaited = handles.recv_timeout(LONG).map_err(|error| error.to_string())?;
             match inner.wait(&awaited) {

@@ -26,8 +26,8 @@ mod waiting;
 
 use std::time::Duration;
 
-use syncline_deps::{Dtype, View};
 use syncline_runtime::stream::{Stream, StreamBuffer, StreamOptions};
+use syncline_tensor::{Dtype, View};
 
 /// Far more than anything here takes, so that a defect fails a test instead of hanging it.
 const LONG: Duration = Duration::from_secs(60);

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use syncline_deps::{Access, Dtype, View};
 use syncline_device::KernelArgs;
 use syncline_runtime::stream::{
     Scope, Stream, StreamBuffer, StreamError, Task, TaskContext, TaskHandle,
 };
+use syncline_tensor::{Access, Dtype, View};
 use syncline_testing::Rng;
 
 /// Words of a buffer: a square of four by four.

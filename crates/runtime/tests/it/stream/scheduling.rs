@@ -198,7 +198,7 @@ fn commutative_tasks_never_run_at_the_same_time_on_the_same_bytes() {
             let half = number % 2;
             let view = words(2).slice(0, half..half + 1).expect("inside");
             let inside = inside.clone();
-            let task = Task::new("add").arg(syncline_deps::Access::Commutative, &buffer, view);
+            let task = Task::new("add").arg(syncline_tensor::Access::Commutative, &buffer, view);
             let add = move |args: &mut KernelArgs<'_>| {
                 let others = inside[half as usize].fetch_add(1, Ordering::AcqRel);
                 let words = args.slice_mut::<u64>(0).map_err(|error| error.to_string())?;

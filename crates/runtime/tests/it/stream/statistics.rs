@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use syncline_deps::capture::CaptureReader;
 use syncline_runtime::stream::{Stream, StreamOptions, Task};
+use syncline_trace::capture::CaptureReader;
 
 use super::capture::File;
 use super::{LONG, ends, words};
