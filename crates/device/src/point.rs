@@ -105,6 +105,7 @@ impl Deadline {
     }
 
     /// Whether the moment has come.
+    #[inline]
     pub fn has_passed(self) -> bool {
         self.0.is_some_and(|at| Instant::now() >= at)
     }

@@ -4,8 +4,8 @@ use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use syncline_device::DeviceError;
 use syncline_device::blocked::act_for;
+use syncline_device::{Deadline, DeviceError};
 use syncline_plan::OpIndex;
 
 use super::body::Outcome;
@@ -48,9 +48,11 @@ pub fn run_lane(shared: &Shared, lane: usize, mode: RunMode) {
     let count = work.steps.len() as u64;
     let at = Cell::new(0);
     let _acts = act_for(mode.binder);
-    let outcome = catch_unwind(AssertUnwindSafe(|| match mode.is_timed {
-        false => execute::<false>(shared, lane, mode, &at),
-        true => execute::<true>(shared, lane, mode, &at),
+    let outcome = catch_unwind(AssertUnwindSafe(|| match (mode.is_timed, mode.is_limited()) {
+        (false, false) => execute::<false, false>(shared, lane, mode, &at),
+        (false, true) => execute::<false, true>(shared, lane, mode, &at),
+        (true, false) => execute::<true, false>(shared, lane, mode, &at),
+        (true, true) => execute::<true, true>(shared, lane, mode, &at),
     }));
     if let Some(failure) = failure_of(outcome) {
         fail(shared, OpIndex(work.first.0 + at.get() as u32), mode.number, failure);
@@ -63,7 +65,9 @@ pub fn run_lane(shared: &Shared, lane: usize, mode: RunMode) {
     shared.progress[lane].publish(mode.number * count);
 }
 
-fn execute<const TIMED: bool>(
+/// Runs the ops of a lane in order. Without `LIMITED` the run has no deadline, and what a deadline
+/// costs each op is not compiled.
+fn execute<const TIMED: bool, const LIMITED: bool>(
     shared: &Shared,
     lane: usize,
     mode: RunMode,
@@ -86,7 +90,7 @@ fn execute<const TIMED: bool>(
         }
         let end = segment.steps_end as usize;
         for (place, step) in (start..end).zip(&work.steps[start..end]) {
-            if mode.must_stop(&shared.stop) {
+            if mode.must_stop_if::<LIMITED>(&shared.stop) {
                 shared.skip(mode.number);
                 return Ok(());
             }
@@ -134,12 +138,23 @@ fn wait_for_device(shared: &Shared, wait: &LaneWait, mode: RunMode) {
 impl RunMode {
     /// Returns `true` if no more bodies may begin in the run: it was stopped, or its deadline has
     /// passed. Everything that begins a body asks this first.
-    #[inline(always)]
+    #[inline]
     pub fn must_stop(&self, stop: &Stop) -> bool {
-        if self.deadline.has_passed() {
+        self.must_stop_if::<true>(stop)
+    }
+
+    /// As [`RunMode::must_stop`]; without `LIMITED`, for a run that has no deadline.
+    #[inline(always)]
+    fn must_stop_if<const LIMITED: bool>(&self, stop: &Stop) -> bool {
+        if LIMITED && self.deadline.has_passed() {
             stop.lower(self.number, Why::Deadline);
         }
         stop.is_below(Stop::limit(self.number))
+    }
+
+    /// Returns `true` if the run has a deadline.
+    fn is_limited(&self) -> bool {
+        self.deadline != Deadline::NEVER
     }
 
     pub fn elapsed_ns(&self) -> u64 {
