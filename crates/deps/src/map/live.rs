@@ -41,7 +41,8 @@ impl Liveness {
         let at = word.wrapping_sub(ring.first_word);
         if at >= ring.len {
             // Beyond the last word; one before the first has wrapped around.
-            return at <= u64::MAX / 2 || ring.is_old_and_live(task.sequence());
+            return at <= u64::MAX / 2
+                || !ring.old.is_empty() && ring.is_old_and_live(task.sequence());
         }
         ring.words[word as usize & (ring.words.len() - 1)] >> (task.sequence() % 64) & 1 == 0
     }

@@ -32,10 +32,10 @@ const LINGER_PAUSE: Duration = Duration::from_nanos(1400);
 const STILL: Duration = Duration::from_nanos(60);
 /// Submissions that a worker which has run dry lets the submitter get ahead.
 const AHEAD: u64 = 64;
-/// Tasks that a helper runs, at most, before it takes the submit lock to look at what it waits for.
+/// Maximum number of tasks that a helper runs before it takes the submit lock to check its goal.
 const HELP_BURST: usize = 16;
-/// It does so earlier when this much time has passed, or when it was told of something: before each
-/// body that is not tiny.
+/// Maximum time of such a burst. Reading the clock costs as much as a tiny task, so it is read
+/// after one, two, four and eight tasks; an alarm or a deadline ends the burst after any task.
 const HELP_TIME: Duration = Duration::from_micros(20);
 
 /// Runs tasks on `lane` until the stream stops.
@@ -251,13 +251,13 @@ impl Shared {
         let (lane, mut picker) = self.host_lane()?;
         let above = holds::run_above([]);
         let (mut count, began) = (0, Moment::now());
-        let goes_on = |count| match count {
+        let goes_on = |count: usize| match count {
             0 => true,
             HELP_BURST => false,
             _ => {
                 self.sleep.alarms() == alarms
-                    && Moment::now().since(began) < HELP_TIME
                     && !deadline.has_passed()
+                    && !(count.is_power_of_two() && Moment::now().since(began) >= HELP_TIME)
             }
         };
         while goes_on(count)
