@@ -5,6 +5,7 @@
 
 mod command;
 mod fuzz;
+mod integrations;
 mod memory;
 mod nextest;
 mod policy;
@@ -19,6 +20,8 @@ use std::time::Duration;
 const USAGE: &str = "\
 cargo xtask setup             installs what tests and benchmarks need and the machine lacks
 cargo xtask test              setup, then format, lints, every test, sanitizers and the documentation
+cargo xtask test integrations [SUITE ...]
+                              the suites that download large programs of others first
 cargo xtask step NAME ...     some steps of that alone, without setup, by the names that it prints at its end
 cargo xtask fuzz [TARGET ...] fuzz targets, a minute each
 cargo xtask bench [NAME] ...  benchmarks, with their peers in the same run: --quick, --json FILE
@@ -30,6 +33,7 @@ fn main() -> ExitCode {
     let rest: Vec<&str> = arguments.iter().skip(1).map(String::as_str).collect();
     let done = match arguments.first().map(String::as_str) {
         Some("setup") => setup::run(setup::Need::Benchmarks),
+        Some("test") if rest.first() == Some(&"integrations") => integrations::run(&rest[1..]),
         Some("test") => setup::run(setup::Need::Tests).and_then(|()| test::run(&rest)),
         Some("step") => test::steps(&rest),
         Some("fuzz") => {

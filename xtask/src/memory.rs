@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 
 use crate::command::{self, TARGET, cargo_command, output};
-use crate::{nextest, steps};
+use crate::{nextest, steps, test};
 
 /// Whose code is unsafe, and whose callbacks meet it.
 const PACKAGES: &[&str] = &[
@@ -102,14 +102,18 @@ pub fn oclgrind(check: &str) -> Result<(), String> {
     }
 }
 
-/// Builds the integration tests of `package` and returns their program.
+/// Returns the program of the integration tests of `package`, built with all of the workspace: that
+/// is what the tests before have done.
 fn test_program(package: &str) -> Result<String, String> {
     let mut build = cargo_command();
-    build.args(["test", "--package", package, "--test", "it", "--no-run", "--quiet"]);
+    build.args(["test", "--test", "it", "--no-run", "--quiet"]).args(test::workspace());
     let said = output(build.arg("--message-format=json"))?;
+    let folder = std::path::absolute(format!("crates/{}", package.trim_start_matches("syncline-")));
+    let manifest = folder.map_err(|error| error.to_string())?.join("Cargo.toml");
     let mut programs = said.lines().filter_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        let is_it = message["target"]["name"] == "it";
+        let is_it = message["manifest_path"].as_str().is_some_and(|path| manifest == *path)
+            && message["target"]["name"] == "it";
         message["executable"].as_str().filter(|_| is_it).map(str::to_owned)
     });
     programs.next_back().ok_or(format!("cargo names no test program of {package}"))

@@ -7,6 +7,17 @@ use crate::command::{Environment, cargo};
 use crate::steps::{Steps, skip};
 use crate::{fuzz, memory, nextest, policy, setup};
 
+/// The whole workspace. Steps that compile it pass these arguments alike, so that they share one
+/// build of each crate: another choice of packages would choose other features of dependencies.
+const WORKSPACE: &[&str] = &["--workspace"];
+/// The same where MPI can be had.
+const WORKSPACE_MPI: &[&str] = &["--workspace", "--features", "syncline-mpi/mpi,syncline-cli/mpi"];
+
+/// Returns the arguments that choose all packages, with MPI where that can be had.
+pub fn workspace() -> &'static [&'static str] {
+    if setup::has_mpi() { WORKSPACE_MPI } else { WORKSPACE }
+}
+
 /// Seeds of each random test under AddressSanitizer, and how long each fuzz target runs: minutes in
 /// all.
 const ASAN_SEEDS: u64 = 8;
@@ -29,36 +40,57 @@ pub fn steps(only: &[&str]) -> Result<(), String> {
         cargo(&["fmt", "--all", "--check"], &[])?;
         cargo(&["fmt", "--check", "--manifest-path", "fuzz/Cargo.toml"], &[])
     });
-    let lint = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
-    steps.step("lints", || cargo(&lint, &[]));
+    let all = workspace();
+    steps.step("lints", || {
+        // Clippy knows since when each function of the standard library is there.
+        let deny = ["--", "-D", "warnings", "-D", "clippy::incompatible_msrv"];
+        cargo(&[&["clippy", "--all-targets"], all, &deny].concat(), &[])
+    });
     steps.step("features", features);
     steps.step("policy", policy::check);
     steps.step("rust-version", policy::rust_version);
     let strict = [("RUSTDOCFLAGS", "-D warnings")];
-    steps.step("documentation", || cargo(&["doc", "--workspace", "--no-deps", "--quiet"], &strict));
-    steps.step("examples", || cargo(&["test", "--workspace", "--doc", "--quiet"], &[]));
+    steps.step("documentation", || {
+        cargo(&[&["doc", "--no-deps", "--quiet"], all].concat(), &strict)
+    });
     steps.step("models", || models(&[]));
-    steps.step("mpi", with_mpi);
     steps.step("tests", || {
         let python = setup::python().map(|path| path.display().to_string());
         let environment: Vec<_> =
             python.iter().map(|path| ("SYNCLINE_PYTHON", path.as_str())).collect();
-        nextest::run(nextest::profile(), "target", &["--workspace"], &environment)
+        nextest::run(nextest::profile(), "target", all, &environment)
     });
+    match all == WORKSPACE {
+        true => steps.step("mpi", || {
+            skip("no MPI to test with; install openmpi-bin libopenmpi-dev libclang-dev")
+        }),
+        false => steps.step("without-mpi", without_mpi),
+    }
+    steps.step("examples", || cargo(&[&["test", "--doc", "--quiet"], all].concat(), &[]));
     steps.step("oclgrind", || memory::oclgrind(memory::DATA_RACES));
     steps.step("asan", || memory::asan(ASAN_SEEDS));
     steps.step("fuzz", || fuzz::run(&[], FUZZ_EACH));
     steps.finish()
 }
 
-/// Every crate without its features. Only the facade has default ones; the others are checked one
-/// by one, so that none relies on features that another one asks for.
+/// Folders of the crates that have features; those in one list are linted together.
+const WITH_FEATURES: &[&[&str]] = &[&["syncline"], &["cli", "mpi"]];
+
+/// Lints crates that have features without these, and checks every other crate by itself, so that
+/// none relies on features of a dependency that another one asks for.
 fn features() -> Result<(), String> {
-    let facade = ["clippy", "--package", "syncline", "--all-targets", "--no-default-features"];
-    cargo(&[&facade[..], &["--", "-D", "warnings"]].concat(), &[])?;
+    for folders in WITH_FEATURES {
+        let mut lint = vec!["clippy", "--all-targets", "--no-default-features"];
+        let packages: Vec<_> = folders.iter().map(|&name| package(name)).collect();
+        packages.iter().for_each(|package| lint.extend(["--package", package]));
+        cargo(&[&lint[..], &["--", "-D", "warnings"]].concat(), &[])?;
+    }
     let folders = std::fs::read_dir("crates").map_err(|error| error.to_string())?;
+    let is_linted = |name: &str| WITH_FEATURES.concat().contains(&name);
     let mut manifests: Vec<String> = folders
-        .filter_map(|folder| Some(folder.ok()?.path().join("Cargo.toml").display().to_string()))
+        .filter_map(|folder| Some(folder.ok()?.path()))
+        .filter(|folder| !folder.file_name().and_then(|name| name.to_str()).is_some_and(is_linted))
+        .map(|folder| folder.join("Cargo.toml").display().to_string())
         .collect();
     manifests.sort();
     manifests.iter().try_for_each(|manifest| {
@@ -66,22 +98,19 @@ fn features() -> Result<(), String> {
     })
 }
 
-/// What needs MPI: everything else is built and tested without it.
-fn with_mpi() -> Result<(), String> {
-    if !setup::has_mpi() {
-        return skip(
-            "no MPI to build and test the transport with; install openmpi-bin libopenmpi-dev",
-        );
+/// The package in `crates/folder`.
+fn package(folder: &str) -> String {
+    match folder {
+        "syncline" => folder.to_owned(),
+        _ => format!("syncline-{folder}"),
     }
-    let packages = ["--package", "syncline-mpi", "--package", "syncline-cli"];
-    let features = ["--features", "syncline-mpi/mpi,syncline-cli/mpi"];
-    let mut lint = vec!["clippy", "--all-targets"];
-    lint.extend(packages.iter().chain(&features));
-    lint.extend(["--", "-D", "warnings"]);
-    cargo(&lint, &[])?;
-    let mut all = vec!["-E", "package(syncline-mpi) or test(reshard_mpi)"];
-    all.extend(packages.iter().chain(&features));
-    nextest::run(nextest::profile(), "target", &all, &[])
+}
+
+/// What the program says where it was built without MPI.
+fn without_mpi() -> Result<(), String> {
+    let tests = ["-E", "package(syncline-cli) and test(reshard_mpi)"];
+    let arguments = [WORKSPACE, &["--test", "it"], &tests].concat();
+    nextest::run(nextest::profile(), "target", &arguments, &[])
 }
 
 /// The protocols of lanes under model checkers: the flag that puts one in, the packages, and which
