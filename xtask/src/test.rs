@@ -11,7 +11,8 @@ use crate::{fuzz, memory, nextest, policy, setup};
 /// build of each crate: another choice of packages would choose other features of dependencies.
 const WORKSPACE: &[&str] = &["--workspace"];
 /// The same where MPI can be had.
-const WORKSPACE_MPI: &[&str] = &["--workspace", "--features", "syncline-mpi/mpi,syncline-cli/mpi"];
+const WORKSPACE_MPI: &[&str] =
+    &["--workspace", "--features", "syncline-mpi/mpi,syncline-cli/mpi,syncline-bench/mpi"];
 
 /// Returns the arguments that choose all packages, with MPI where that can be had.
 pub fn workspace() -> &'static [&'static str] {

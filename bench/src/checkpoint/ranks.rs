@@ -129,6 +129,11 @@ fn by_processes(case: &Case, rounds: usize) -> Figure {
 
 /// `None`, with a word, where this program was built without MPI or there is no `mpirun`.
 fn by_ranks(case: &Case, rounds: usize, way: &str) -> Option<Figure> {
+    // Another crate may have asked for `syncline-mpi` with MPI where this one did not.
+    if !cfg!(feature = "mpi") {
+        eprintln!("no row over MPI: the benchmarks were built without the feature mpi");
+        return None;
+    }
     if let Err(unavailable) = syncline_mpi::check() {
         eprintln!("no row over MPI: {unavailable}");
         return None;
@@ -174,7 +179,7 @@ fn over_mpi(way: &str, rounds: usize, case: &Case, wait: &Wait<'_>) {
 
 #[cfg(not(feature = "mpi"))]
 fn over_mpi(_: &str, _: usize, _: &Case, _: &Wait<'_>) {
-    unreachable!("nobody starts ranks without MPI")
+    unreachable!("`by_ranks` starts no ranks without MPI")
 }
 
 fn measure(endpoint: impl Transport + 'static, rounds: usize, case: &Case) {
