@@ -1,4 +1,4 @@
-//! The project's own tasks: `cargo xtask setup | test | step | fuzz | bench | soak`.
+//! The project's own tasks: `cargo xtask setup | test | step | tidy | fuzz | bench | soak`.
 //!
 //! What a new machine lacks, `setup` installs; `test` calls it first. Nothing here is needed to
 //! build or use the library itself.
@@ -13,6 +13,7 @@ mod setup;
 mod soak;
 mod steps;
 mod test;
+mod tidy;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -25,6 +26,8 @@ cargo xtask test integrations [SUITE ...]
 cargo xtask step NAME ...     some steps of that alone, without setup, by the names that it prints at its end
 cargo xtask fuzz [TARGET ...] fuzz targets, a minute each
 cargo xtask bench [NAME] ...  benchmarks, with their peers in the same run: --quick, --json FILE
+cargo xtask tidy [--list [PATH]]
+                              lengths of lines, words, names of types and the code map; lists all that is wrong
 cargo xtask soak              the long tests: millions of rounds, thousands of seeds, hundreds of kills; five hours,
                               or --minutes N, by which every part is scaled and bounded";
 
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
         Some("setup") => setup::run(setup::Need::Benchmarks),
         Some("test") if rest.first() == Some(&"integrations") => integrations::run(&rest[1..]),
         Some("test") => setup::run(setup::Need::Tests).and_then(|()| test::run(&rest)),
+        Some("tidy") => tidy::run(&rest),
         Some("step") => test::steps(&rest),
         Some("fuzz") => {
             setup::run(setup::Need::Tests).and_then(|()| fuzz::run(&rest, Duration::from_secs(60)))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::command::{Environment, cargo};
 use crate::steps::{Steps, skip};
-use crate::{fuzz, memory, nextest, policy, setup};
+use crate::{fuzz, memory, nextest, policy, setup, tidy};
 
 /// The whole workspace. Steps that compile it pass these arguments alike, so that they share one
 /// build of each crate: another choice of packages would choose other features of dependencies.
@@ -41,6 +41,7 @@ pub fn steps(only: &[&str]) -> Result<(), String> {
         cargo(&["fmt", "--all", "--check"], &[])?;
         cargo(&["fmt", "--check", "--manifest-path", "fuzz/Cargo.toml"], &[])
     });
+    steps.step("tidy", || tidy::run(&[]));
     let all = workspace();
     steps.step("lints", || {
         // Clippy knows since when each function of the standard library is there.

@@ -3,9 +3,9 @@
 //! A driver (OpenCL, CUDA) has in-order queues, events by which queues wait for each other, and a
 //! way to call back when work has ended. What it does not have is a counter that anybody can wait
 //! for, waits for what nobody has promised yet, and failure that stops exactly what is behind it.
-//! [`DriverLane`] makes a [`Lane`](syncline_device::Lane) of the former with the latter, and [`DriverDevice`]
-//! a [`Device`](syncline_device::Device); a [`Driver`] is what a backend brings. `driver/README.md` has the
-//! protocol.
+//! [`DriverLane`] makes a [`Lane`](syncline_device::Lane) of the former with the latter, and
+//! [`DriverDevice`] a [`Device`](syncline_device::Device). Each backend implements [`Driver`].
+//! `driver/README.md` has the protocol.
 
 mod call;
 mod device;

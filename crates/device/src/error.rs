@@ -111,7 +111,8 @@ impl DeviceError {
     /// use syncline_device::DeviceError;
     ///
     /// let first = DeviceError::Cancelled { reason: "shutdown".into() };
-    /// let there = DeviceError::Inherited { lane: "cpu:0 copy".into(), task: None, cause: Arc::new(first.clone()) };
+    /// let (lane, cause) = ("cpu:0 copy".into(), Arc::new(first.clone()));
+    /// let there = DeviceError::Inherited { lane, task: None, cause };
     /// assert_eq!(there.root_cause(), &first);
     /// ```
     pub fn root_cause(&self) -> &DeviceError {

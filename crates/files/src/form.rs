@@ -84,7 +84,8 @@ impl std::error::Error for FormError {}
 ///     error.to_string(),
 ///     "line 1, column 13: unknown member `latency_ms` (did you mean `latency_us`?)"
 /// );
-/// assert_eq!(syncline_files::from_json::<Link>(br#"{"latency_us": 3, "x-note": 1}"#)?.latency_us, 3.0);
+/// let link: Link = syncline_files::from_json(br#"{"latency_us": 3, "x-note": 1}"#)?;
+/// assert_eq!(link.latency_us, 3.0);
 /// # Ok::<(), syncline_files::FormError>(())
 /// ```
 pub fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FormError> {

@@ -2,8 +2,15 @@
 //!
 //! The function is
 //! ```c
-//! struct syncline_arg { void *data; const unsigned long long *shape; const long long *strides; unsigned int rank; unsigned int element_bytes; };
-//! int name(const struct syncline_arg *args, unsigned int arg_count, const double *scalars, unsigned int scalar_count);
+//! struct syncline_arg {
+//!     void *data;
+//!     const unsigned long long *shape;
+//!     const long long *strides;
+//!     unsigned int rank;
+//!     unsigned int element_bytes;
+//! };
+//! int name(const struct syncline_arg *args, unsigned int arg_count,
+//!          const double *scalars, unsigned int scalar_count);
 //! ```
 //! `data` is the element whose indices are all zero, strides are in bytes, and anything but 0 is a
 //! failure.

@@ -25,7 +25,7 @@
 //! let text = "__kernel void twice(__global float *x, __global const uint *params) {
 //!     if (get_global_id(0) < params[2]) x[params[0] + get_global_id(0)] *= 2.0f;
 //! }";
-//! // SAFETY: it touches the elements of its argument only, of which there are as many as work items.
+//! // SAFETY: it touches the elements of its argument only, and has one work item for each.
 //! let source = unsafe { KernelSource::native(Backend::OpenCl, text, "twice", [64, 1, 1]) };
 //! let source = source.grid(Grid::Elements { arg: 0 });
 //! let twice = Kernel::builder("twice").source(source).build();

@@ -41,7 +41,9 @@ impl ExecutionPlan {
     ///
     /// ```
     /// use syncline_tensor::{Arg, Dtype, View};
-    /// use syncline_plan::{BufferSpec, CompileOptions, ExecutionPlan, Machine, OpCost, TaskGraph, TaskSpec};
+    /// use syncline_plan::{
+    ///     BufferSpec, CompileOptions, ExecutionPlan, Machine, OpCost, TaskGraph, TaskSpec,
+    /// };
     ///
     /// let mut graph = TaskGraph::new();
     /// let x = graph.add_buffer(BufferSpec::external("x", 4))?;

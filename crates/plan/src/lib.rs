@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! TaskGraph --+
-//!             +-- compile: place, move, order, wait, lay out --> ExecutionPlan --> print, store, check, replay
-//! Machine ----+
+//!             +-- compile: place, move, order, wait, lay out --> ExecutionPlan
+//! Machine ----+                                          (print, store, check, replay)
 //! ```
 //!
 //! A plan is data. This crate starts no thread and touches no device: a [`Machine`] is a

@@ -12,7 +12,8 @@
 //!   "buffers": [{"id": 0, "name": "x", "bytes": 16, "init": {"fill": 1.5, "dtype": "f32"}}],
 //!   "tasks": [{"id": 0, "kernel": "scale", "scalars": {"alpha": 2.0}, "args": [
 //!     {"access": "input", "buffer": 0, "offset": 0, "dtype": "f32", "shape": [4], "strides": [4]},
-//!     {"access": "output_existing", "buffer": 0, "offset": 0, "dtype": "f32", "shape": [4], "strides": [4]}]}]}"#;
+//!     {"access": "output_existing", "buffer": 0, "offset": 0, "dtype": "f32", "shape": [4],
+//!      "strides": [4]}]}]}"#;
 //! let program = Program::from_bytes(text.as_bytes(), &LoadOptions::default())?;
 //! let run = program.run_serially()?;
 //! assert_eq!(run.contents[0], 3.0f32.to_le_bytes().repeat(4));

@@ -61,7 +61,8 @@ impl ExecutorOptions {
 /// wants the results calls [`UnifiedExecutor::synchronize_all`] first.
 ///
 /// ```
-/// use syncline_device::{Deadline, DeviceSpec, Kernel, KernelArg, Scalar, cpu::{CpuDevice, CpuOptions}};
+/// use syncline_device::cpu::{CpuDevice, CpuOptions};
+/// use syncline_device::{Deadline, DeviceSpec, Kernel, KernelArg, Scalar};
 /// use syncline_tensor::Dtype;
 /// use syncline_runtime::UnifiedExecutor;
 ///
@@ -78,7 +79,8 @@ impl ExecutorOptions {
 ///     args.slice_mut::<f32>(0).map(|xs| xs.iter_mut().for_each(|x| *x *= factor))
 /// });
 /// let (here, there) = (here.tensor(Dtype::F32, &[4])?, there.tensor(Dtype::F32, &[4])?);
-/// executor.execute_kernel(first, &scale, vec![KernelArg::inout(here.clone())], vec![Scalar::F32(10.0)])?;
+/// let args = vec![KernelArg::inout(here.clone())];
+/// executor.execute_kernel(first, &scale, args, vec![Scalar::F32(10.0)])?;
 /// executor.execute_transfer(&here, &there)?;
 /// executor.synchronize_all(Deadline::NEVER)?;
 /// assert_eq!(there.to_vec::<f32>()?, [10.0, 20.0, 30.0, 40.0]);

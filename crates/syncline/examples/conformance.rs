@@ -1,6 +1,9 @@
 //! Runs the conformance suite on devices and prints what it found.
 //!
-//! `cargo run --release -p syncline --example conformance -- [--thorough] [--staged] [--parts N] [--only TEXT] [DEVICE ...]`
+//! ```text
+//! cargo run --release -p syncline --example conformance --
+//!     [--thorough] [--staged] [--parts N] [--only TEXT] [DEVICE ...]
+//! ```
 //!
 //! Without a device, runs on all that are found. `--staged` treats memory as if the host did not
 //! reach it, `--parts` divides OpenCL devices, `--only` takes the cases whose name contains a text.

@@ -23,7 +23,8 @@ fn means_yes(value: &str) -> bool {
 /// The skip is reported on standard error, past the capture of the test harness.
 ///
 /// ```
-/// let Some(text) = syncline_testing::need("text in UTF-8", str::from_utf8(b"text")) else { return };
+/// let text = str::from_utf8(b"text");
+/// let Some(text) = syncline_testing::need("text in UTF-8", text) else { return };
 /// assert_eq!(text, "text");
 /// ```
 ///

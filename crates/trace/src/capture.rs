@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! file    = mark (8 bytes) version (u16) zero (u16) record*
-//! record  = kind (u8) length (u24) check (u8) payload (length bytes) crc32 (u32, of all before it in the record)
+//! record  = kind (u8) length (u24) check (u8) payload (length bytes)
+//!           crc32 (u32, of all before it in the record)
 //! ```
 //!
 //! Numbers are little-endian; inside payloads they are varints of seven bits a byte, signed ones
@@ -26,7 +27,8 @@
 //! let buffer = BufferId(7);
 //! writer.buffer(buffer, 64, Some("x"))?;
 //! let args = [Arg::inout(buffer, View::contiguous(Dtype::F32, &[16])?)];
-//! writer.submit(TaskId::new(0, 0), TaskLabel::named("scale"), &DepInputs { args: &args, deps: &[] })?;
+//! let inputs = DepInputs { args: &args, deps: &[] };
+//! writer.submit(TaskId::new(0, 0), TaskLabel::named("scale"), &inputs)?;
 //! let bytes = writer.finish()?;
 //!
 //! let read = CaptureReader::read(&bytes)?;

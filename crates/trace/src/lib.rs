@@ -1,9 +1,8 @@
 //! Traces: recorded submissions as plain data that can be written, read, analysed and replayed.
 //!
-//! A [`Trace`] has a JSON form, for people and other languages, and a binary one
-//! ([`capture`]), for programs that record themselves while they run. Both hold the same
-//! things, including the members that are for other programs (`x-`), so that converting one into the
-//! other and back changes nothing.
+//! A [`Trace`] has a JSON form, for people and other languages, and a binary one ([`capture`]), for
+//! programs that record themselves while they run. Both hold the same data, including the members
+//! that are for other programs (`x-`): converting one into the other and back changes nothing.
 //!
 //! ```
 //! use syncline_trace::Trace;
@@ -11,7 +10,8 @@
 //! let text = r#"{"format": "syncline-trace", "version": 1,
 //!   "buffers": [{"id": 0, "bytes": 64}],
 //!   "tasks": [{"id": 0, "name": "fill", "scope": "auto", "deps": [], "args": [
-//!     {"access": "output", "buffer": 0, "offset": 0, "dtype": "f32", "shape": [16], "strides": [4]}]}]}"#;
+//!     {"access": "output", "buffer": 0, "offset": 0, "dtype": "f32", "shape": [16],
+//!      "strides": [4]}]}]}"#;
 //! let trace = Trace::from_json(text.as_bytes())?;
 //! assert_eq!(trace.tasks[0].args[0].arg.view.bytes(), 64);
 //! assert_eq!(Trace::from_json(trace.to_json().as_bytes())?, trace);

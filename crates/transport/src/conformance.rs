@@ -21,7 +21,8 @@ use super::{Failure, FreeSlot, Header, Ticket, Transport, Wait};
 /// let endpoints = local::group(3, &local::Options { depth: 2, slot_bytes: 256 })?;
 /// std::thread::scope(|scope| {
 ///     for mut endpoint in endpoints {
-///         scope.spawn(move || conformance::check(&mut endpoint, Duration::from_secs(30)).unwrap());
+///         let bound = Duration::from_secs(30);
+///         scope.spawn(move || conformance::check(&mut endpoint, bound).unwrap());
 ///     }
 /// });
 /// # Ok::<(), local::GroupError>(())

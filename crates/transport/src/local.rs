@@ -12,8 +12,16 @@
 //!             let peer = 1 - endpoint.rank();
 //!             let session = Session::enter(&mut endpoint, 0, &wait).unwrap();
 //!             let endpoint = session.transport();
-//!             endpoint.send(peer, 5, &mut |slot| { slot.copy_from_slice(b"hello"); Header::default() }, &wait).unwrap();
-//!             endpoint.receive(peer, &mut |_, bytes| { assert_eq!(bytes, b"hello"); Ok(()) }, &wait).unwrap();
+//!             let mut fill = |slot: &mut [u8]| {
+//!                 slot.copy_from_slice(b"hello");
+//!                 Header::default()
+//!             };
+//!             endpoint.send(peer, 5, &mut fill, &wait).unwrap();
+//!             let mut check = |_: Header, bytes: &[u8]| {
+//!                 assert_eq!(bytes, b"hello");
+//!                 Ok(())
+//!             };
+//!             endpoint.receive(peer, &mut check, &wait).unwrap();
 //!             session.finish(&wait).unwrap();
 //!         });
 //!     }

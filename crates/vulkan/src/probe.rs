@@ -17,7 +17,8 @@ use crate::instance::{Instance, Messages};
 ///
 /// let mut registry = DeviceRegistry::new();
 /// registry.register(Box::new(syncline_vulkan::Probe::new()));
-/// let found = registry.probe().into_iter().find(|found| found.backend == Backend::Vulkan).unwrap();
+/// let mut found = registry.probe().into_iter();
+/// let found = found.find(|found| found.backend == Backend::Vulkan).unwrap();
 /// match found.devices {
 ///     Ok(devices) => println!("{} Vulkan devices", devices.len()),
 ///     Err(reason) => println!("no Vulkan: {reason}"),

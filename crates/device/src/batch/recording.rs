@@ -19,7 +19,8 @@ use crate::{Buffer, BufferView, DeviceError};
 ///
 /// ```
 /// use std::sync::Arc;
-/// use syncline_device::{Command, Deadline, Kernel, KernelArg, LaneKind, Recording, cpu::CpuDevice};
+/// use syncline_device::cpu::CpuDevice;
+/// use syncline_device::{Command, Deadline, Kernel, KernelArg, LaneKind, Recording};
 /// use syncline_tensor::Dtype;
 ///
 /// let device = CpuDevice::open_default()?;

@@ -188,11 +188,15 @@ impl TensorLayout {
 /// let layout = Layout::from_json(
 ///     r#"{"format": "syncline-layout", "version": 1,
 ///         "tensors": [{"name": "w", "dtype": "bf16", "shape": [4, 2],
-///           "shards": [{"rank": 0, "shape": [2, 2], "pieces": [{"global": [[0, 2], [0, 2]], "local": [0, 0]}]},
-///                      {"rank": 1, "shape": [2, 2], "pieces": [{"global": [[2, 4], [0, 2]], "local": [0, 0]}]}]}]}"#,
+///           "shards": [
+///             {"rank": 0, "shape": [2, 2],
+///              "pieces": [{"global": [[0, 2], [0, 2]], "local": [0, 0]}]},
+///             {"rank": 1, "shape": [2, 2],
+///              "pieces": [{"global": [[2, 4], [0, 2]], "local": [0, 0]}]}]}]}"#,
 /// )?;
 /// assert_eq!(layout.world(), 2);
-/// assert_eq!(layout.tensor("w").unwrap().placement().shard(1).unwrap().pieces[0].global.start[0], 2);
+/// let shard = layout.tensor("w").unwrap().placement().shard(1).unwrap();
+/// assert_eq!(shard.pieces[0].global.start[0], 2);
 /// # Ok::<(), syncline_layout::LayoutError>(())
 /// ```
 #[derive(Clone, Debug, Default)]

@@ -18,9 +18,9 @@ use crate::dims::{Dims, NdBox};
 ///     src_start: dims(&[0, 2]), dst_start: dims(&[0, 0]), size: dims(&[2, 2]),
 ///     src_shape: dims(&[2, 4]), dst_shape: dims(&[2, 2]),
 /// };
-/// let pack: Vec<(u64, u64)> = copy.runs(Side::Src, 0..4).map(|run| (run.src, run.count)).collect();
+/// let pack: Vec<_> = copy.runs(Side::Src, 0..4).map(|run| (run.src, run.count)).collect();
 /// assert_eq!(pack, [(2, 2), (6, 2)]);
-/// let unpack: Vec<(u64, u64)> = copy.runs(Side::Dst, 1..4).map(|run| (run.dst, run.count)).collect();
+/// let unpack: Vec<_> = copy.runs(Side::Dst, 1..4).map(|run| (run.dst, run.count)).collect();
 /// assert_eq!(unpack, [(1, 3)]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -85,7 +85,8 @@ impl TransferOp {
 ///     Layout::from_json(&format!(
 ///         r#"{{"format": "syncline-layout", "version": 1,
 ///             "tensors": [{{"name": "w", "dtype": "f32", "shape": [8],
-///               "shards": [{{"rank": {rank}, "shape": [8], "pieces": [{{"global": [[0, 8]], "local": [0]}}]}}]}}]}}"#
+///               "shards": [{{"rank": {rank}, "shape": [8],
+///                            "pieces": [{{"global": [[0, 8]], "local": [0]}}]}}]}}]}}"#
 ///     ))
 /// };
 /// let plan = TransferPlan::new(&layout(0)?, &layout(1)?, &PlanOptions::default())?;

@@ -43,7 +43,9 @@ impl PlanOptions {
     /// use syncline_tensor::Dtype;
     /// use syncline_layout::PlanOptions;
     ///
-    /// let options = PlanOptions::default().convert(Dtype::BF16, Dtype::F8E4M3).block_scales("**.weight", "_scale");
+    /// let options = PlanOptions::default()
+    ///     .convert(Dtype::BF16, Dtype::F8E4M3)
+    ///     .block_scales("**.weight", "_scale");
     /// assert_eq!(options.block_scales[0].suffix, "_scale");
     /// ```
     pub fn block_scales(mut self, pattern: &str, suffix: &str) -> Self {

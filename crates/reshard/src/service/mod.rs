@@ -14,9 +14,11 @@
 //! // Rows 0..2 on PE 0 and 2..4 on PE 1 become columns.
 //! let layout = |boxes: [&str; 2], shape: &str| {
 //!     Layout::from_json(&format!(
-//!         r#"{{"format": "syncline-layout", "version": 1, "tensors": [{{"name": "w", "dtype": "u8", "shape": [4, 4],
-//!         "shards": [{{"rank": 0, "shape": {shape}, "pieces": [{{"global": {}, "local": [0, 0]}}]}},
-//!                    {{"rank": 1, "shape": {shape}, "pieces": [{{"global": {}, "local": [0, 0]}}]}}]}}]}}"#,
+//!         r#"{{"format": "syncline-layout", "version": 1, "tensors": [
+//!           {{"name": "w", "dtype": "u8", "shape": [4, 4], "shards": [
+//!             {{"rank": 0, "shape": {shape}, "pieces": [{{"global": {}, "local": [0, 0]}}]}},
+//!             {{"rank": 1, "shape": {shape}, "pieces": [{{"global": {}, "local": [0, 0]}}]}}
+//!           ]}}]}}"#,
 //!         boxes[0], boxes[1]
 //!     ))
 //! };
@@ -34,7 +36,8 @@
 //!             sources.bind(&refit, "w", &mine)?;
 //!             service.refit(&refit, &sources, Target::Destination(&destination))?;
 //!             let column = service.rank() as u8 * 2;
-//!             let expected: Vec<u8> = (0..4).flat_map(|row| [row * 4 + column, row * 4 + column + 1]).collect();
+//!             let firsts = (0..4).map(|row| row * 4 + column);
+//!             let expected: Vec<u8> = firsts.flat_map(|first| [first, first + 1]).collect();
 //!             assert_eq!(destination.read()?.tensor("w"), Some(&expected[..]));
 //!             Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //!         })

@@ -29,7 +29,8 @@ impl UnifiedExecutor {
 /// use syncline_runtime::executor::machine_of;
 ///
 /// let machine = machine_of(&[CpuDevice::open(CpuOptions::new(0).compute_lanes(2))?], &[])?;
-/// assert_eq!((machine.devices()[0].name.as_str(), machine.devices()[0].compute_lanes), ("cpu:0", 2));
+/// let cpu = &machine.devices()[0];
+/// assert_eq!((cpu.name.as_str(), cpu.compute_lanes), ("cpu:0", 2));
 /// # Ok::<(), syncline_runtime::ExecutorError>(())
 /// ```
 ///

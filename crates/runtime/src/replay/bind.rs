@@ -15,7 +15,8 @@ use super::error::BindError;
 /// use syncline_runtime::replay::Bindings;
 ///
 /// let device = CpuDevice::open_default()?;
-/// let bindings = Bindings::new().bind("weights", &device.buffer(4096)).bind("out", &device.buffer(64));
+/// let (weights, out) = (device.buffer(4096), device.buffer(64));
+/// let bindings = Bindings::new().bind("weights", &weights).bind("out", &out);
 /// # drop(bindings);
 /// # Ok::<(), syncline_device::DeviceError>(())
 /// ```

@@ -99,12 +99,15 @@ impl BoundPlan<'_> {
     /// use std::sync::Arc;
     /// use syncline_tensor::{Arg, Dtype, View};
     /// use syncline_device::cpu::CpuDevice;
-    /// use syncline_plan::{BufferSpec, CompileOptions, ExecutionPlan, Machine, TaskGraph, TaskSpec};
+    /// use syncline_plan::{
+    ///     BufferSpec, CompileOptions, ExecutionPlan, Machine, TaskGraph, TaskSpec,
+    /// };
     /// use syncline_runtime::replay::{Bindings, LoadedPlan, TaskBody};
     ///
     /// let mut graph = TaskGraph::new();
     /// let x = graph.add_buffer(BufferSpec::external("x", 4))?;
-    /// graph.submit(&TaskSpec::new("increment", &[Arg::inout(x, View::contiguous(Dtype::U32, &[1])?)]))?;
+    /// let view = View::contiguous(Dtype::U32, &[1])?;
+    /// graph.submit(&TaskSpec::new("increment", &[Arg::inout(x, view)]))?;
     /// let plan = ExecutionPlan::compile(&graph, &Machine::cpu(2), &CompileOptions::default())?;
     /// let device = CpuDevice::open_default()?;
     /// let mut loaded = LoadedPlan::load(Arc::new(plan), &[device.clone()], |_, _| {

@@ -351,7 +351,9 @@ impl LoadedPlan {
     /// use std::sync::Arc;
     /// use syncline_tensor::{Arg, View};
     /// use syncline_device::{CancelToken, cpu::CpuDevice};
-    /// use syncline_plan::{BufferSpec, CompileOptions, ExecutionPlan, Machine, TaskGraph, TaskSpec};
+    /// use syncline_plan::{
+    ///     BufferSpec, CompileOptions, ExecutionPlan, Machine, TaskGraph, TaskSpec,
+    /// };
     /// use syncline_runtime::replay::{Bindings, LoadedPlan, RunError, TaskBody};
     ///
     /// let mut graph = TaskGraph::new();
