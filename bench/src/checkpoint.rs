@@ -30,7 +30,7 @@ pub use ranks::{is_rank, run_rank};
 
 const BENCH: &str = "checkpoint";
 
-/// What is converted: name, from which of the checkpoints, to what.
+/// A conversion: its name, its source checkpoint, its target.
 const CASES: [(&str, &str, &str); 3] =
     [("hf-tp4", "hf", "tp=4"), ("tp4-tp2pp2", "tp4", "tp=2,pp=2"), ("tp2-hf", "tp2", "hf")];
 

@@ -1,7 +1,7 @@
 //! Syncline's benchmarks: every figure with a peer or a limit beside it, measured in the same run.
 //!
 //! `cargo xtask bench [NAME] [--quick] [--json FILE]` measures with all peers; `syncline bench` the
-//! same without those that have to be compiled or installed. One module a benchmark; each returns
+//! same without peers that have to be compiled or installed. One module a benchmark; each returns
 //! [`Row`]s, and each also runs as a test with tiny sizes. `README.md` in this folder says what the
 //! figures stand for.
 

@@ -1,4 +1,4 @@
-//! Peers written in C and C++, compiled when they are needed, and the Python of those that are
+//! Peers written in C and C++, compiled when they are needed, and the Python of peers that are
 //! written in it.
 //!
 //! A peer is one file in `bench/peers`. It prints one number for each line of its result: what it

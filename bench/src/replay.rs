@@ -112,7 +112,7 @@ fn beside_peers(
     rows
 }
 
-/// Plans that have nothing to wait for: what is left of the machinery.
+/// Plans without waits: the cost of the machinery alone.
 fn on_one_lane(device: &Arc<dyn Device>, small: bool, times: usize) -> Vec<Row> {
     let works = [
         ("cholesky, 1 lane", graphs::cholesky(if small { 5 } else { 40 })),

@@ -1,4 +1,4 @@
-//! Any bytes where a group of processes expects its board: joined, refused or failed, never a
+//! Any bytes where a group of processes expects its shared file: joined, refused or failed, never a
 //! panic.
 #![no_main]
 
@@ -11,10 +11,10 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use syncline_transport::{Wait, shm};
 
-/// Bytes of the file: a board of a few PEs with slots of a page fits.
+/// Bytes of the file: the file of a few PEs with slots of a page fits.
 const BYTES: u64 = 1 << 17;
 
-static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| syncline_fuzz::folder("board"));
+static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| syncline_fuzz::folder("group"));
 
 fuzz_target!(|bytes: &[u8]| {
     let path = FOLDER.join("syncline-fuzz");
@@ -25,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
     file.set_len(BYTES).expect("memory has room");
     file.write_all_at(b"SYNCLIN1", 0).expect("memory has room");
     file.write_all_at(&bytes[..bytes.len().min(BYTES as usize - 8)], 8).expect("memory has room");
-    // A file that nobody has locked was left behind, and would be removed.
+    // A file that no process has locked was left behind, and would be removed.
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockShared).expect("it is ours");
     let options = shm::Options { depth: 2, slot_bytes: 4096, directory: FOLDER.clone() };
     let _ = shm::join("fuzz", 0, 2, &options, &Wait::timeout(Duration::ZERO));

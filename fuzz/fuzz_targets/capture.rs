@@ -2,15 +2,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use syncline_trace::Trace;
 use syncline_fuzz::seal_capture;
+use syncline_trace::Trace;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut bytes = bytes.to_vec();
     seal_capture(&mut bytes);
     if let Ok(read) = Trace::from_bytes(&bytes) {
-        read.trace.validate().expect("what is read is valid");
+        read.trace.validate().expect("a read trace is valid");
         let again = Trace::from_json(read.trace.to_json().as_bytes());
-        assert_eq!(again.expect("what is read can be written"), read.trace);
+        assert_eq!(again.expect("a read form can be written"), read.trace);
     }
 });

@@ -22,6 +22,6 @@ fn written(edges: &DepGraph) -> Vec<u8> {
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(edges) = read_edges(bytes, &TRACE) {
         let again = read_edges(&written(&edges), &TRACE);
-        assert_eq!(written(&again.expect("what is read can be written")), written(&edges));
+        assert_eq!(written(&again.expect("a read form can be written")), written(&edges));
     }
 });

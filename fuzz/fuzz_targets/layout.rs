@@ -21,7 +21,7 @@ fuzz_target!(|text: &str| {
     let spec = |name: &str| TensorSpec { name: name.to_owned(), dtype, shape };
     let specs = ["model.layers.0.mlp.up.weight", "model.layers.1.mlp.experts.1.down.weight", "w"];
     if let Ok(layout) = file.resolve(&specs.map(spec)) {
-        let again = Layout::from_json(&layout.to_json()).expect("what is read can be written");
+        let again = Layout::from_json(&layout.to_json()).expect("a read form can be written");
         assert_eq!(again.to_json(), layout.to_json());
     }
 });

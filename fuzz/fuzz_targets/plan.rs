@@ -20,6 +20,6 @@ fuzz_target!(|tables: &[u8]| {
         plan.check().expect("what loads has been checked");
         let _ = (plan.to_text(), plan.to_json(), plan.to_dot());
         let again = plan.to_bytes();
-        ExecutionPlan::from_bytes(&again).expect("what is read can be written");
+        ExecutionPlan::from_bytes(&again).expect("a read form can be written");
     }
 });

@@ -10,6 +10,6 @@ fuzz_target!(|bytes: &[u8]| {
     let options = LoadOptions { folder: "/nonexistent".into(), ..Default::default() };
     if let Ok(program) = Program::from_bytes(bytes, &options) {
         let text = program.trace().to_json();
-        Program::from_bytes(text.as_bytes(), &options).expect("what is read can be written");
+        Program::from_bytes(text.as_bytes(), &options).expect("a read form can be written");
     }
 });

@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(header.tensors.iter().all(|of| of.start + of.bytes <= data as u64));
         let mut again = header.write();
         again.resize(header.file_bytes() as usize, 0);
-        let mut read = Header::parse(&again).expect("what is read can be written");
+        let mut read = Header::parse(&again).expect("a read form can be written");
         // Tensors of no bytes share their place with the next one.
         read.tensors.sort_by(|one, other| one.name.cmp(&other.name));
         header.tensors.sort_by(|one, other| one.name.cmp(&other.name));

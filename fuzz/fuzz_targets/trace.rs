@@ -7,8 +7,8 @@ use syncline_trace::Trace;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(trace) = Trace::from_json(bytes) {
-        trace.validate().expect("what is read is valid");
+        trace.validate().expect("a read trace is valid");
         let again = Trace::from_json(trace.to_json().as_bytes());
-        assert_eq!(again.expect("what is read can be written"), trace);
+        assert_eq!(again.expect("a read form can be written"), trace);
     }
 });

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// The platform that sanitizers are built for: named, so that build scripts are built without them.
 pub const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// What is passed to a program beside its arguments.
+/// Environment variables of a program.
 pub type Environment<'a> = &'a [(&'a str, &'a str)];
 
 /// Returns cargo, the one that runs this task.

@@ -73,7 +73,7 @@ fn fuzz(folder: &Path, target: &str, each: Duration) -> Result<(), String> {
     let kept = format!("fuzz/corpus/{target}");
     let program = folder.join(TARGET).join("debug").join(target);
     let output = Command::new(program)
-        // The first folder is where what is new goes.
+        // The first folder receives new inputs.
         .args([&found, Path::new(&kept)])
         .args(["-timeout=20", "-rss_limit_mb=2048", "-max_len=4096", "-print_final_stats=1"])
         .arg(format!("-max_total_time={}", each.as_secs().max(1)))

@@ -32,7 +32,7 @@ const ASAN_OPTIONS: &str = "detect_leaks=0:detect_stack_use_after_return=1:use_s
 
 /// Runs the tests of unsafe code under AddressSanitizer, `seeds` of each random one.
 ///
-/// Leaks are not looked for: drivers and the threads of devices keep memory to the end.
+/// Leaks are not reported: drivers and the threads of devices keep memory to the end.
 pub fn asan(seeds: u64) -> Result<(), String> {
     nextest_asan(&["-E", FILTER], seeds)
 }
@@ -59,7 +59,7 @@ fn nextest_asan(more: &[&str], seeds: u64) -> Result<(), String> {
 /// Where Debian puts oclgrind's driver.
 const OCLGRIND: &str = "/usr/lib/oclgrind/liboclgrind-rt-icd.so";
 
-/// What oclgrind looks for, as it names it.
+/// What oclgrind checks, as it names it.
 pub const DATA_RACES: &str = "OCLGRIND_DATA_RACES";
 /// Too slow for every change: a simulated load looks up who wrote the value.
 pub const UNINITIALIZED: &str = "OCLGRIND_UNINITIALIZED";
@@ -78,7 +78,7 @@ pub fn oclgrind(check: &str) -> Result<(), String> {
     }
     let program = test_program("syncline-kernels")?;
     let folder = std::path::absolute("target/oclgrind").map_err(|error| error.to_string())?;
-    // A fresh one: what is kept of programs is of other options.
+    // A fresh one: kept programs are of other options.
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
     fs::write(folder.join("oclgrind.icd"), OCLGRIND).map_err(|error| error.to_string())?;

@@ -37,7 +37,7 @@ fn list<'a>(policy: &'a toml::Table, section: &str, key: &str) -> Vec<&'a str> {
     values.iter().filter_map(toml::Value::as_str).collect()
 }
 
-/// Returns what is wrong, a line each.
+/// Returns the violations, a line each.
 fn violations(policy: &toml::Table, metadata: &Value) -> Vec<String> {
     let (allowed, banned) = (list(policy, "licenses", "allow"), list(policy, "bans", "deny"));
     let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
@@ -60,7 +60,7 @@ fn violations(policy: &toml::Table, metadata: &Value) -> Vec<String> {
         }
         let source = text(package, "source");
         if source.is_empty() {
-            // A path alone names a crate of ours; what is fetched needs a version.
+            // A path alone names a crate of ours; a fetched crate needs a version.
             let dependencies = package["dependencies"].as_array().map_or(&[][..], Vec::as_slice);
             let is_open = |of: &&Value| of["req"] == "*" && of["path"].is_null();
             for open in dependencies.iter().filter(is_open) {
@@ -84,7 +84,7 @@ fn violations(policy: &toml::Table, metadata: &Value) -> Vec<String> {
     wrong
 }
 
-/// The numbers of a version; those that are not said are zero.
+/// The numbers of a version; missing ones are zero.
 fn number(version: &str) -> [u64; 3] {
     let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
     std::array::from_fn(|_| parts.next().unwrap_or(0))

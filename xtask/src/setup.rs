@@ -33,7 +33,7 @@ const FOR_DEVICE_TESTS: &[Package] = &[
     ("/usr/share/doc/ocl-icd-libopencl1", "ocl-icd-libopencl1"),
     ("/usr/bin/oclgrind", "oclgrind"),
 ];
-/// The report is looked at with a real browser; where none can be had, those tests say that they
+/// The report is opened in a real browser; where none can be had, those tests say that they
 /// are skipped.
 const FOR_BROWSER_TESTS: &[Package] =
     &[("/usr/bin/chromium", "chromium"), ("/usr/bin/chromedriver", "chromium-driver")];
@@ -96,7 +96,7 @@ pub fn python() -> Option<PathBuf> {
     Some(program)
 }
 
-/// Installs what is missing; says what cannot be.
+/// Installs missing programs; reports failures.
 fn install(packages: &[Package]) -> Result<(), String> {
     let missing: Vec<&str> = packages
         .iter()

@@ -7,7 +7,7 @@ use crate::command::{self, cargo};
 use crate::steps::{Steps, note};
 use crate::{fuzz, memory, nextest, setup, test};
 
-/// How long all parts take at full size on two cores, about: what `--minutes` is measured by.
+/// How long all parts take at full size on two cores, about: the scale of `--minutes`.
 const MINUTES_IN_FULL: f64 = 300.0;
 
 /// How large the parts are.

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What is said again at the end, so that nobody has to search for it.
+/// Messages that are repeated at the end.
 static NOTES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Steps that have run.

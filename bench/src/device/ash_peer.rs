@@ -34,7 +34,7 @@ impl ByHand {
     /// Everything prepared, with `dispatches` kernels in the chain.
     pub fn new(dispatches: usize) -> Self {
         // SAFETY: handles are used with the device that they were made of, and records live until
-        // their calls return; what is recorded stays within the buffer.
+        // their calls return; the recorded commands stay within the buffer.
         unsafe {
             let entry = ash::Entry::load().expect("there is a loader");
             let application = vk::ApplicationInfo::default().api_version(vk::API_VERSION_1_2);

@@ -42,7 +42,7 @@ pub fn open(page: &str) -> Option<Opened> {
     let folder = Folder::new()?;
     let file = folder.0.join("page.html");
     fs::write(&file, page).ok()?;
-    // A file, not a pipe: nobody reads while the browser writes.
+    // A file, not a pipe: no thread reads while the browser writes.
     let document = folder.0.join("document");
     let mut child = Command::new(browser)
         .args(FLAGS)
@@ -92,7 +92,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A browser's last helper may still write; what is left lies in the folder for temporary
+        // A browser's last helper may still write; its files lie in the folder for temporary
         // files.
         let _ = fs::remove_dir_all(&self.0);
     }

@@ -66,7 +66,7 @@ impl Pattern {
             }
             Pattern::Tree => before == column / 2,
             Pattern::RandomNearest => {
-                // Any function of the three that looks random, the same for everybody.
+                // Any function of the three with scattered values, the same for every system.
                 let word = (step * 31 + column * 17 + before * 7).wrapping_mul(0x9e37_79b9);
                 column == before || (column.abs_diff(before) <= 5 && word >> 31 == 1)
             }

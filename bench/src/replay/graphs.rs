@@ -3,7 +3,7 @@
 use syncline_plan::{BufferSpec, TaskGraph, TaskSpec};
 use syncline_tensor::{Arg, BufferId, View};
 
-/// Bytes of a tile; nobody touches them.
+/// Bytes of a tile; no body touches them.
 const TILE: u64 = 64;
 
 /// Every graph with its name.

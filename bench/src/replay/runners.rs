@@ -8,7 +8,7 @@ use syncline_plan::TaskGraph;
 pub type Body = Box<dyn Fn() + Send + Sync>;
 
 fn empty_bodies(count: usize) -> Vec<Body> {
-    // What is captured differs from body to body, as it would with real ones: each box has its own
+    // Captures differ from body to body, as it would with real ones: each box has its own
     // memory.
     (0..count)
         .map(|at| -> Body {
@@ -91,7 +91,8 @@ impl Edges {
     }
 }
 
-/// A runner on rayon: a counter a task, and whoever brings one to zero runs or spawns the task.
+/// A runner on rayon: a counter a task, and the task that brings one to zero runs or spawns the
+/// task.
 pub struct RayonRunner {
     pool: rayon::ThreadPool,
     graph: Graph,

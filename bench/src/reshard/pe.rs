@@ -28,7 +28,7 @@ pub fn run_pe() {
 fn measure(name: &str, rank: usize, rounds: usize, case: &Case) {
     let (from, to) = case.layouts();
     let held = Arena::new(&from, rank, content);
-    // Every page is written: what is touched first during the refits would count as theirs.
+    // Every page is written: first touches during the refits would count as theirs.
     let mut received = Arena::new(&to, rank, |_, _| 1);
     let copied: Vec<&[u8]> = held.tensors().map(|(_, bytes)| bytes).collect();
     let before_kib = private_kib();

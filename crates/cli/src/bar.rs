@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use syncline_files::one_line;
 
-/// Time before a bar appears: what is short shows none. And between two updates: often enough to
-/// look alive.
+/// Time before a bar appears, so that short work shows none, and between two updates.
 const STEP: Duration = Duration::from_millis(100);
 const WIDTH: usize = 24;
 /// Where the terminal does not say.
@@ -23,7 +22,7 @@ pub(crate) struct Bar {
 
 impl Bar {
     /// A bar that shows what `look` sees after some time: the share that is done, and words for it.
-    /// `None` where nobody would see it.
+    /// `None` where standard error is no terminal.
     pub(crate) fn start(look: impl Fn(Duration) -> (f64, String) + Send + 'static) -> Option<Self> {
         if !std::io::stderr().is_terminal() {
             return None;

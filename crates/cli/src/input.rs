@@ -19,8 +19,8 @@ pub(crate) struct LoadedTrace {
 }
 
 impl LoadedTrace {
-    /// Reads a trace in either form. Of a capture that was cut off, what is there is used, and a
-    /// note says so.
+    /// Reads a trace in either form. Of a capture that was cut off, the complete records are used,
+    /// and a note says so.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let file = name_of(path);
         let bytes = read_bytes(path)?;
@@ -42,7 +42,7 @@ pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
     read().map_err(|source| Failure::Read { file: name_of(path), source })
 }
 
-/// Names the file in an error about what is in it.
+/// Names the file in an error about its content.
 pub(crate) fn in_file(file: &str) -> impl Fn(TraceError) -> Failure {
     move |source| Failure::Trace { file: file.to_owned(), source: Box::new(source) }
 }

@@ -59,7 +59,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Prints what is to be printed of a result and gives the exit status for it.
+/// Prints a result and returns its exit status.
 pub(crate) fn exit_code(result: Result<Outcome, Failure>) -> ExitCode {
     match result {
         Ok(Outcome::Success) => ExitCode::SUCCESS,

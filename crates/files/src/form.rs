@@ -26,12 +26,12 @@ pub struct FormError {
     pub column: usize,
     /// The member or element, such as `tensors[3].shards[0]`; empty for the whole.
     pub place: String,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
 }
 
 impl FormError {
-    /// Puts the place in the text apart from the words of an error of the JSON parser.
+    /// Separates the position from the words of an error of the JSON parser.
     pub fn of_json(error: &serde_json::Error, place: Option<String>) -> Self {
         let text = error.to_string();
         let words = text.split(" at line ").next().unwrap_or_default();
@@ -56,7 +56,7 @@ impl FormError {
         format!("line {}, column {}", self.line, self.column)
     }
 
-    /// What is wrong, after the member or element that it is about.
+    /// The problem, after the member or element that it is about.
     pub fn cause(&self) -> String {
         match self.place.as_str() {
             "" => self.message.clone(),

@@ -13,7 +13,7 @@ pub fn machine_memory_bytes() -> u64 {
 
 /// Reads the file or pipe at `path` whole.
 ///
-/// Refuses what is larger than the machine's memory, and devices, most of which have no end.
+/// Refuses files larger than the machine's memory, and devices, most of which have no end.
 pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     read_all(File::open(path)?)
 }
@@ -30,7 +30,7 @@ pub fn read_all(file: File) -> io::Result<Vec<u8>> {
         let text = "expected a file or a pipe, found a device";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
-    // A pipe may go on for ever, and what is made of its bytes needs memory too.
+    // A pipe may go on for ever, and parsed forms need memory too.
     let (size, limit) = match found.is_file() {
         true => (found.len(), machine_memory_bytes()),
         false => (0, machine_memory_bytes() / 4),

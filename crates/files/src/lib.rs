@@ -1,7 +1,7 @@
 //! What every file of the project has in common.
 //!
-//! - [`Output`] and [`write_file`]: a regular file is replaced whole or not at all, and what is no
-//!   regular file is written to.
+//! - [`Output`] and [`write_file`]: a regular file is replaced whole or not at all; devices
+//!   and pipes are written to.
 //! - [`from_json`], [`from_toml`] and [`read_strictly`]: members that a form does not have are
 //!   errors, as are members that are given twice; members that start with `x-` are for others and
 //!   ignored.

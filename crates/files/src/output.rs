@@ -17,7 +17,7 @@ use rustix::io::Errno;
 /// Symbolic links that are followed one after the other, as many as the kernel does.
 const LINKS_MAX: usize = 40;
 
-/// Attempts to find a temporary name that nobody has taken.
+/// Attempts to find an unused temporary name.
 const NAMES_MAX: usize = 16;
 
 /// Writes the file at `path` with `write`, by way of an [`Output`].

@@ -1,7 +1,7 @@
 //! Kernels as sources, for backends that compile them: WGSL for Vulkan, OpenCL C for OpenCL.
 //!
 //! A [`Recipe`](recipe::Recipe) says of a kernel what both languages share: in which numbers it
-//! computes, its scalars, its grid and, for those that work element by element, the statement
+//! computes, its scalars, its grid and, for kernels that work element by element, the statement
 //! itself. What a language needs for arguments of certain dtypes is a [`Spec`](spec::Spec);
 //! [`wgsl`](crate::wgsl) and [`opencl`](crate::opencl) turn one into a source by putting accessors
 //! of the arguments (`load_0`, `store_1`, `place_1`, ...) in front of texts that use them.

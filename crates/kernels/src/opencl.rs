@@ -168,7 +168,7 @@ fn stored(n: usize, operand: &Operand) -> String {
     }
 }
 
-/// From what `source` is loaded as to what `target` is stored from: as the CPU does it, floats to
+/// From the loaded type of `source` to the stored type of `target`: as the CPU does it, floats to
 /// integers are cut off and become the nearest in range, integers to integers keep their low bits.
 fn convert(source: &Operand, target: &Operand) -> String {
     let kind = type_of(target.kind);

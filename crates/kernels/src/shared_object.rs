@@ -64,12 +64,12 @@ pub unsafe fn load_shared_object(
 
 /// Gives a kernel a body on the CPU: the function `symbol` of the shared object at `path`.
 ///
-/// The library stays loaded until the program ends, since nobody can tell what its functions left
+/// The library stays loaded until the program ends, since it is unknown what its functions left
 /// behind.
 ///
 /// # Safety
 /// The function must have the interface of this module's documentation, touch nothing but the
-/// elements of its arguments (and write only to those that the task writes), and be fit to be
+/// elements of its arguments (and write only to elements that the task writes), and be fit to be
 /// called from several threads at once.
 pub unsafe fn add_shared_object(
     kernel: KernelBuilder,
@@ -109,7 +109,7 @@ fn call(function: Function, args: &mut KernelArgs<'_>) -> Result<(), DeviceError
         });
     }
     let scalars: Vec<f64> = args.scalars().iter().map(|scalar| scalar.as_f64()).collect();
-    // SAFETY: whoever loaded the function promised that it has this interface and keeps to its
+    // SAFETY: the loader of the function promised that it has this interface and keeps to its
     // arguments, which are this call's to touch.
     let code = unsafe {
         function(foreign.as_ptr(), foreign.len() as u32, scalars.as_ptr(), scalars.len() as u32)

@@ -19,7 +19,7 @@ pub struct Parameter {
     /// The element types that it may have.
     pub dtypes: &'static [Dtype],
     /// The scalar that what was there is multiplied by. Where it is zero, nothing is read, not even
-    /// what is no number.
+    /// NaN.
     pub old_times: Option<&'static str>,
 }
 
@@ -66,7 +66,7 @@ pub struct Signature {
     pub operations: fn(&[View]) -> u64,
     /// Which arguments may lie in the same bytes as one that is written.
     pub overlap: Overlap,
-    /// How far its results on two backends may lie apart.
+    /// How far its results on two backends may differ.
     pub tolerance: Tolerance,
 }
 
@@ -150,8 +150,8 @@ impl Signature {
                     target.name,
                     self.parameters[other].name,
                     match self.overlap {
-                        Overlap::InPlace => ": both must be the same elements, or lie apart",
-                        _ => ": the two must lie apart",
+                        Overlap::InPlace => ": both must be the same elements, or disjoint",
+                        _ => ": the two must be disjoint",
                     }
                 ));
             }

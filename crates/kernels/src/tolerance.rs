@@ -1,11 +1,11 @@
-//! Tolerances: how far the results of a kernel on two backends may lie apart.
+//! Tolerances: how far the results of a kernel on two backends may differ.
 
 use std::fmt;
 
 use syncline_tensor::Dtype;
 
-/// How far the results of a kernel on two backends, or of a backend and exact arithmetic, may lie
-/// apart. Integers agree bit for bit, whatever is said here about floats.
+/// How far the results of a kernel on two backends, or of a backend and exact arithmetic, may
+/// differ. Integers agree bit for bit, whatever is said here about floats.
 ///
 /// Epsilon is the distance from 1 to the next number of the coarsest float among the arguments'
 /// dtypes ([`Tolerance::epsilon`]), and counts relative to the largest magnitude that an element is

@@ -2,8 +2,8 @@
 //!
 //! All buffers are arrays of words. Elements smaller than a word are parts of one, and so may be
 //! those of other work items, of other tasks even: a store changes its own part alone, by an atomic
-//! exclusive or of what was there and what shall be. Nobody else writes that part meanwhile, so the
-//! difference is right whatever happens beside it.
+//! exclusive or of what was there and what shall be. No other task writes that part meanwhile, so
+//! the difference is right whatever happens beside it.
 
 mod convert;
 

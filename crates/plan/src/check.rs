@@ -41,7 +41,7 @@ impl fmt::Display for OpSite {
     }
 }
 
-/// What is wrong with a plan.
+/// A defect of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -81,7 +81,7 @@ pub enum CheckError {
 }
 
 impl ExecutionPlan {
-    /// Proves the plan, or says what is wrong with it.
+    /// Proves the plan, or returns the first defect.
     pub fn check(&self) -> Result<(), CheckError> {
         self.check_within(&mut Budget::unlimited())
     }

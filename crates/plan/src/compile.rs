@@ -2,7 +2,7 @@
 //!
 //! 1. [`place`]: a device for every task.
 //! 2. [`coherence`]: copies where a task's bytes are not on its device, over [`blocks`] of bytes
-//!    that no task tells apart.
+//!    that every task treats alike.
 //! 3. [`order`]: critical path first, onto lanes.
 //! 4. [`arena`]: memory for what lives inside the plan, reused by lifetime; each reuse is an edge.
 //! 5. [`waits`]: the edges that lanes do not already imply.
@@ -127,7 +127,7 @@ fn plan_lanes(machine: &Machine, schedule: &Schedule) -> Vec<PlanLane> {
         .collect()
 }
 
-/// Puts the ops in their lanes' order, with their waits and whether anybody waits for them.
+/// Puts the ops in their lanes' order, with their waits and whether another op waits for them.
 fn flatten(
     lowered: &Lowered,
     schedule: &Schedule,

@@ -44,7 +44,7 @@ impl CostModel {
     /// How long `kernel` is thought to run on `device` over `bytes` bytes; `None` if it was never
     /// measured there.
     pub fn estimate(&self, kernel: &str, device: &str, bytes: u64) -> Option<u64> {
-        // A borrowed pair cannot look into a map of owned ones; this is called once a kernel and
+        // A borrowed pair cannot index a map of owned ones; this is called once a kernel and
         // class, not once a task.
         let classes = self.kernels.get(&(kernel.to_owned(), device.to_owned()))?;
         let class = size_class(bytes);

@@ -2,7 +2,7 @@
 //! before.
 //!
 //! A plan's lanes order more than the data ask for: an op follows its neighbour whether or not the
-//! two have anything to do with each other. What is found here is the least: the ops go in an order
+//! two have anything to do with each other. The result is minimal: the ops go in an order
 //! that the plan allows through the same [`Submitter`] that records graphs, twice over, as two runs
 //! one after the other. Their buffers are the memories themselves, so that two temporaries in the
 //! same bytes of an arena conflict like any two uses of one buffer.

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A plan is data. This crate starts no thread and touches no device: a [`Machine`] is a
-//! description, a kernel is a name, memory is a number of bytes. `syncline-runtime` replays what is
-//! made here.
+//! description, a kernel is a name, memory is a number of bytes. `syncline-runtime` replays
+//! plans.
 //!
 //! ```
 //! use syncline_tensor::{Arg, Dtype, View};

@@ -41,7 +41,7 @@ pub struct DeviceModel {
 }
 
 impl DeviceModel {
-    /// A device with `compute_lanes` lanes, a copy lane, as much memory as anybody asks for, and
+    /// A device with `compute_lanes` lanes, a copy lane, unlimited memory, and
     /// declared speed.
     pub fn new(name: impl Into<String>, compute_lanes: u16) -> Self {
         Self {
@@ -112,7 +112,7 @@ pub enum Route {
 pub struct Machine {
     devices: Vec<DeviceModel>,
     links: Vec<Link>,
-    /// Those that are not [`Route::Pull`].
+    /// The routes other than [`Route::Pull`].
     routes: Vec<(DeviceIndex, DeviceIndex, Route)>,
     piece_bytes: u64,
     sync_ns: u64,
@@ -158,7 +158,7 @@ impl Machine {
     const BYTES_PER_US: u64 = 8_000;
     const LATENCY_NS: u64 = 500;
     /// Pieces of copies through another device, unless said otherwise: long beside the time that a
-    /// copy takes to begin, short beside what is worth overlapping.
+    /// copy takes to begin, short beside an op that is worth overlapping.
     pub const PIECE_BYTES: u64 = 8 << 20;
 
     /// A machine of `devices`, all linked at memory speed; [`Machine::with_link`] says otherwise.

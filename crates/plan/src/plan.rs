@@ -107,7 +107,7 @@ pub struct Copy {
     pub source: MemoryIndex,
     /// The memory written.
     pub target: MemoryIndex,
-    /// Which bytes: views that are apart from one another.
+    /// Which bytes: views that are disjoint.
     pub views: Box<[View]>,
 }
 
@@ -221,7 +221,7 @@ impl ExecutionPlan {
         &self.arena_bytes
     }
 
-    /// Bytes that `device` needs in all: its arena and what is bound there.
+    /// Bytes that `device` needs in all: its arena and the buffers bound there.
     pub fn device_bytes(&self, device: DeviceIndex) -> u64 {
         let bound = (self.memories.iter())
             .filter(|memory| memory.device == device && memory.place == MemoryPlace::Bound)

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// For every op those that list it among their predecessors.
+/// For every op the ops that list it among their predecessors.
 #[derive(Debug)]
 pub struct Successors {
     starts: Vec<u32>,

@@ -40,8 +40,8 @@ fn read(tables: &[u8]) -> Result<ExecutionPlan, StoreError> {
     result
 }
 
-/// As [`read`], with the fingerprint made right where it is all that is wrong: whoever forges a
-/// file can compute it.
+/// As [`read`], with the fingerprint made right where it is all that is wrong: an attacker who
+/// forges a file can compute it.
 fn read_forged(tables: &[u8]) -> Result<ExecutionPlan, StoreError> {
     let Err(StoreError::OtherGraph { found, expected }) = read(tables) else { return read(tables) };
     let [found, expected] = [found, expected].map(|number| {
@@ -59,7 +59,7 @@ fn read_forged(tables: &[u8]) -> Result<ExecutionPlan, StoreError> {
     panic!("the fingerprint is in the file");
 }
 
-/// What is done with a plan before it is run.
+/// All steps with a plan before it is run.
 fn use_everything(plan: &ExecutionPlan) {
     plan.check().unwrap();
     let _ = plan.prove();
@@ -124,7 +124,7 @@ impl OneTask<'_> {
         // No edges, deps, choices. The task: name, kernel, ends of its tables, any device, cost,
         // priority.
         t.numbers([0, 0, 0, 1, 0, 0, count, 0, 0, 0, 1, 0, 0]);
-        // Fingerprint (wrong, easily found, looked at last), the task's device, the arguments'
+        // Fingerprint (wrong, easily found, checked last), the task's device, the arguments'
         // memories.
         t.numbers([u64::MAX, 1, 0, count]);
         t.numbers((0..count).map(|_| 0));

@@ -23,8 +23,8 @@ impl Choices {
         Self { of_task, devices: Vec::new() }
     }
 
-    /// Of `devices`, those that the trace allows and that the kernel has a body for, for arguments
-    /// like the task's.
+    /// Of `devices`, the ones that the trace allows and that the kernel has a body for, for
+    /// arguments like the task's.
     ///
     /// # Errors
     /// A task that can run nowhere.

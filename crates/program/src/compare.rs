@@ -8,7 +8,7 @@ use syncline_tensor::Dtype;
 use crate::program::Program;
 use crate::run::Run;
 
-/// How far two floats may be apart.
+/// How far two floats may differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tolerance {
     /// Not at all: every bit the same.
@@ -17,7 +17,7 @@ pub enum Tolerance {
     Relative(f64),
 }
 
-/// What an error of one task may grow to in those that go on with its result.
+/// What an error of one task may grow to in its dependants.
 const GROWTH: f64 = 4.0;
 
 impl Program {

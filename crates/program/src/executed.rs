@@ -3,7 +3,7 @@
 //!
 //! A program knows buffers; a plan keeps a buffer in several memories, one for each device that
 //! needs it, and copies between them. Written down as a trace over memories, a run's copies are
-//! tasks like any other, and what waited for what is found by the same replay that finds the
+//! tasks like any other, and the waits are found by the same replay that finds the
 //! dependencies of the program. Only that memories share bytes of an arena is not to be seen there:
 //! [`Executed::reuses`] says who waited for whom because of it.
 
@@ -163,7 +163,7 @@ impl<'a> Writer<'a> {
         self.timed(entry, timing.timing, device)
     }
 
-    /// Notes who uses a memory. In an arena it begins with whoever first writes it; what is bound
+    /// Notes who uses a memory. In an arena it begins with its first writer; bound memory
     /// was there before.
     fn used(&mut self, arg: Arg, lane: LaneIndex) -> Arg {
         let memory = arg.buffer.0 as usize;

@@ -26,7 +26,7 @@ pub enum Initial {
 }
 
 impl Initial {
-    /// Reads the member `init` of a buffer; files are looked for, but not yet read.
+    /// Reads the member `init` of a buffer; files must exist, but are not yet read.
     pub fn of(buffer: &TraceBuffer, place: Place, folder: &Path) -> Result<Self, ProgramError> {
         let Some(init) = buffer.extra.get("init") else { return Ok(Initial::Zero) };
         let place = place.member("init");

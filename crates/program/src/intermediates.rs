@@ -1,7 +1,7 @@
 //! Intermediates: buffers that live inside a run only.
 //!
 //! A plan may keep such a buffer in an arena, in bytes that others use before and after it. That is
-//! allowed where nobody can tell: nothing is read of it that the program did not write before, and
+//! allowed where it has no effect: nothing is read of it that the program did not write before, and
 //! what it holds in the end has been read.
 
 use std::collections::{BTreeMap, HashSet};
@@ -17,12 +17,12 @@ pub enum Keep {
     /// Every buffer.
     #[default]
     All,
-    /// Initialised buffers, those that nobody read after they were last written, and these, by
+    /// Initialised buffers, buffers that were not read after their last write, and these, by
     /// position in the trace. The others are intermediates.
     Results(Vec<usize>),
 }
 
-/// The most pieces of one view that are told apart; a buffer with views in more pieces is kept.
+/// The most pieces of one view that are tracked; a buffer with views in more pieces is kept.
 const PIECES_MAX: u64 = 1 << 16;
 
 impl Program {
@@ -53,7 +53,7 @@ impl Program {
     }
 }
 
-/// What is known of one buffer, up to a task.
+/// The state of one buffer, up to a task.
 #[derive(Default)]
 struct Use {
     /// Whether its initial contents have not mattered so far.
@@ -77,7 +77,7 @@ impl Use {
             })
     }
 
-    /// Notes what is written; `false` if that takes too much.
+    /// Records a write; `false` if that takes too much.
     fn write(&mut self, view: View) -> bool {
         if view.is_empty() || !self.views.insert(view) {
             return true;
@@ -100,7 +100,7 @@ impl Use {
     }
 }
 
-/// Whether the view is in few pieces: as many as it has elements, but for those that lie side by
+/// Whether the view is in few pieces: as many as it has elements, but for elements that lie side by
 /// side.
 fn is_coarse(view: &View) -> bool {
     let bytes = view.dtype().bytes() as i64;

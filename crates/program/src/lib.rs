@@ -2,7 +2,7 @@
 //!
 //! [`Program::load`] reads a trace and checks every kernel, scalar, argument, file and device in it
 //! before anything runs. The same program then runs serially ([`Program::run_serially`]), as a
-//! plan, or as a stream; all give the same bytes. What was captured, what is analysed and what runs
+//! plan, or as a stream; all give the same bytes. Captures, analyses and runs
 //! is one format.
 //!
 //! ```

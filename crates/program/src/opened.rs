@@ -15,7 +15,7 @@ use crate::run::RunOptions;
 /// Devices, in the order in which they were asked for.
 pub struct Opened {
     pub devices: Vec<Arc<dyn Device>>,
-    /// Those that run no tasks: nobody asked for them.
+    /// Devices that run no tasks, since they were not asked for.
     memory_only: Vec<DeviceSpec>,
 }
 

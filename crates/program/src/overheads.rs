@@ -28,8 +28,8 @@ pub struct Overheads {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gap {
-    /// That of a lane's first task belongs to the lane; that of others may be said by somebody
-    /// else.
+    /// That of a lane's first task belongs to the lane; that of others may be given by another
+    /// source else.
     Unknown,
     Dispatch(u64),
     Sync(u64),
@@ -52,7 +52,7 @@ impl Overheads {
         }
     }
 
-    /// The same, with what is given for all tasks instead of what was learnt.
+    /// The same, with given values for all tasks instead of learnt ones.
     pub fn unless_said(
         mut self,
         dispatch_ns: Option<u64>,

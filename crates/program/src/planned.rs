@@ -26,10 +26,10 @@ use crate::run::{CopyTiming, Run, RunOptions, Timing, read_back, watched};
 impl Program {
     /// Compiles the program for these devices and replays it; the fastest of the repeats counts.
     ///
-    /// The first repeat runs a plan made from guessed costs, the others one made from those that it
-    /// measured. With several devices, the first repeat runs the program once on each of them, as
-    /// far as its kernels and the trace allow: what is then known of all is what the others are
-    /// placed by.
+    /// The first repeat runs a plan made from guessed costs, the others one made from the costs
+    /// that it measured. With several devices, the first repeat runs the program once on each of
+    /// them, as far as its kernels and the trace allow: the costs then known of all are what the
+    /// others are placed by.
     pub fn run_planned(&self, options: &RunOptions) -> Result<Run, RunError> {
         let mut opened = Opened::new(options)?;
         let machine = opened.machine()?;

@@ -1,4 +1,4 @@
-//! Progress: how many tasks of a run are done, for whoever watches.
+//! Progress: how many tasks of a run are done, for display.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

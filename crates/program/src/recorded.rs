@@ -8,7 +8,7 @@ use crate::program::{Program, ProgramTask};
 /// Costs of a program's tasks, in the order of the trace.
 #[derive(Debug)]
 pub struct Recorded {
-    /// What each took in the recorded run; what is expected where nothing is recorded.
+    /// What each took in the recorded run; the expected time where nothing is recorded.
     pub costs_ns: Vec<u64>,
     /// What a planner that had seen the run would expect: what tasks of the same kernel and size
     /// took on average, or else what the signature makes one guess.

@@ -21,8 +21,8 @@ use crate::timed::Clock;
 /// What a run left behind.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The contents of every buffer of the trace, in its order; nothing for those that the run did
-    /// not [`Keep`].
+    /// The contents of every buffer of the trace, in its order; nothing for buffers that the run
+    /// did not [`Keep`].
     pub contents: Vec<Vec<u8>>,
     /// From the start of the first task to the end of the last.
     pub makespan_ns: u64,
@@ -59,7 +59,7 @@ pub struct RunOptions {
     pub backends: fn(&mut DeviceRegistry),
     /// How often to run; the fastest run is reported.
     pub repeats: u32,
-    /// Counts the tasks that are done, for whoever watches.
+    /// Counts the tasks that are done, for display.
     pub progress: Option<Progress>,
     /// Which buffers a plan leaves behind; the others live in its arenas. Streams and serial runs
     /// keep all.
@@ -148,7 +148,7 @@ impl Program {
 }
 
 impl Run {
-    /// Lists the lanes that tasks could have run on in `trace`: no task tells of those that ran
+    /// Lists the lanes that tasks could have run on in `trace`: no task names lanes that ran
     /// nothing.
     pub(crate) fn list_lanes(&self, trace: &mut Trace) {
         let Some(plan) = &self.plan else { return };
@@ -183,7 +183,7 @@ impl Run {
     }
 }
 
-/// `kernel` for the CPU, counted if somebody watches.
+/// `kernel` for the CPU, counted if progress is shown.
 pub(crate) fn watched(progress: Option<&Progress>, kernel: &Kernel) -> Result<Kernel, DeviceError> {
     progress.map_or_else(|| Ok(kernel.clone()), |progress| progress.counted(kernel))
 }

@@ -74,8 +74,8 @@ impl UserKernel<'_> {
         let mut has_body = false;
         if let Some(body) = self.text("cpu")? {
             let (path, symbol) = self.shared_object(body)?;
-            // SAFETY: whoever set `trust_kernels` vouches for the interface and the conduct of the
-            // program's kernels.
+            // SAFETY: the caller who set `trust_kernels` vouches for the interface and the conduct
+            // of the program's kernels.
             builder =
                 unsafe { add_shared_object(builder, &path.to_string_lossy(), symbol) }.map_err(
                     |source| ProgramError::Kernel { place: self.place.member("cpu"), source },
@@ -119,7 +119,7 @@ impl UserKernel<'_> {
         })?;
         let path = self.options.folder.join(file);
         self.require_trust(&path)?;
-        // A path without a folder would be looked for in the system's libraries.
+        // A path without a folder would be searched in the system's libraries.
         Ok((std::path::absolute(&path).unwrap_or(path), symbol))
     }
 
@@ -176,7 +176,8 @@ impl UserKernel<'_> {
         let shown = path.display().to_string().replace(['\\', '"'], "/");
         let group = self.group()?;
         let text = format!("#line 1 \"{shown}\"\n{text}");
-        // SAFETY: whoever set `trust_kernels` vouches for the conduct of the program's kernels.
+        // SAFETY: the caller who set `trust_kernels` vouches for the conduct of the program's
+        // kernels.
         let source = unsafe { KernelSource::native(Backend::OpenCl, text, launch.entry, group) };
         Ok(launch.finish(source))
     }

@@ -1,4 +1,4 @@
-//! Writes a report of a made-up run, to look at the page and to measure it:
+//! Writes a report of a made-up run, to view the page and to measure it:
 //! `demo TILES LANES FILE [COMPARE]`.
 //!
 //! A Cholesky factorisation of 10 tiles a side has 230 tasks, one of 66 has 50,182. With `COMPARE`,

@@ -57,7 +57,7 @@ pub struct Comparison {
     pub path: Vec<PathChange>,
     /// By name, what lost most time first.
     pub kernels: Vec<KernelChange>,
-    /// Those that changed most, what lost most time first.
+    /// The kernels that changed most, greatest loss first.
     pub tasks: Vec<TaskChange>,
     /// Ops that both runs have.
     pub matched: u64,

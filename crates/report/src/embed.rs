@@ -1,6 +1,6 @@
 //! The data that the page carries: one column an attribute, every text once.
 //!
-//! `page/data.js` reads what is written here; the two change together.
+//! `page/data.js` reads this form; the two change together.
 
 use std::collections::HashMap;
 
@@ -258,7 +258,7 @@ fn ops<'a>(run: &'a Run, layout: &crate::Layout, from_ns: u64, strings: &mut Str
         ops.lane.push(op.timing.map_or(-1, |timing| i64::from(timing.lane)));
         ops.start.push(op.timing.map_or(0, |timing| timing.start_ns - from_ns));
         ops.length.push(op.timing.map_or(0, |timing| timing.end_ns - timing.start_ns));
-        // Hundredths: finer places cannot be told apart, and take twice the bytes.
+        // Hundredths: finer places cannot be distinguished, and take twice the bytes.
         ops.x.push((f64::from(layout.x[position]) * 100.0).round() as i64);
         ops.row.push(layout.row[position]);
         ops.arg_starts.push(ops.args.len() as u32);

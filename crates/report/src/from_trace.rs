@@ -107,7 +107,7 @@ fn lane_key(task: &TraceTask) -> LaneKey<'_> {
 }
 
 /// Every lane that a timed task names, by device and then by name, numbers in it by value; and
-/// those that ran nothing.
+/// lanes that ran nothing.
 fn lanes<'a>(trace: &'a Trace) -> (Vec<Lane>, HashMap<LaneKey<'a>, u32>) {
     let keys: HashSet<LaneKey<'a>> =
         trace.tasks.iter().filter(|task| is_timed(task)).map(lane_key).collect();

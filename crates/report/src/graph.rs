@@ -42,7 +42,7 @@ impl Graph {
         self.fanout.of(op)
     }
 
-    /// All ops, each after those that it waits for, otherwise in the order of the run.
+    /// All ops, each after the ops that it waits for, otherwise in the order of the run.
     pub fn order(&self) -> &[u32] {
         &self.order
     }

@@ -40,7 +40,7 @@ impl std::fmt::Display for Change {
 /// A change and how long the run would take with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scenario {
-    /// What is different.
+    /// The difference.
     pub change: Change,
     /// The estimate.
     pub makespan_ns: u64,

@@ -2,7 +2,7 @@
 //!
 //! This is the crate to depend on. It re-exports the layers, lowest first:
 //!
-//! | module | what is in it |
+//! | module | content |
 //! | --- | --- |
 //! | [`tensor`] | views, regions, accesses, ids |
 //! | [`deps`] | dependency discovery |

@@ -46,7 +46,7 @@ impl Access {
         matches!(self, Access::Input | Access::InOut | Access::Commutative | Access::Reduce)
     }
 
-    /// Whether the task changes what is there.
+    /// Whether the task changes the content.
     #[inline]
     pub const fn writes(self) -> bool {
         !matches!(self, Access::Input | Access::NoDep)

@@ -131,7 +131,7 @@ impl View {
     #[inline]
     pub fn assign(&mut self, other: &Self) {
         const FEW: usize = 2;
-        // What is past both ranks is zero in both.
+        // Every number past both ranks is zero in both.
         let dims = usize::from(self.rank.max(other.rank));
         (self.offset, self.rank, self.dtype) = (other.offset, other.rank, other.dtype);
         if dims <= FEW {
@@ -205,7 +205,7 @@ impl View {
     }
 
     /// Whether some byte may belong to several elements. `false` is always right; `true` may also
-    /// mean that the strides interleave in a way that is not looked into, which slices of a
+    /// mean that the strides interleave in a way that is not analysed, which slices of a
     /// contiguous tensor never do.
     pub fn shares_bytes(&self) -> bool {
         if self.is_empty() {
@@ -345,7 +345,7 @@ impl View {
         let (mut old_end, mut new_end) = (old.len(), shape.len());
         while new_end > 0 {
             if old_end == 0 {
-                // What is left has one element: any stride will do.
+                // The rest has one element: any stride will do.
                 new_end -= 1;
                 continue;
             }
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn shared_bytes_are_found() {
-        let mut apart = 0;
+        let mut disjoint = 0;
         for_seeds("shared_bytes_are_found", 500, |rng| {
             let rank = rng.range(0..4) as usize;
             let shape: Vec<u64> = (0..rank).map(|_| rng.range(0..4)).collect();
@@ -454,9 +454,9 @@ mod tests {
                 }
             }
             assert!(!shared || view.shares_bytes(), "{view:?}");
-            apart += u32::from(!view.shares_bytes());
+            disjoint += u32::from(!view.shares_bytes());
         });
-        assert!(apart > 50, "{apart}");
+        assert!(disjoint > 50, "{disjoint}");
         let matrix = View::contiguous(Dtype::F32, &[6, 5, 4]).expect("small");
         let part = matrix.slice(1, 1..3).and_then(|view| view.transpose(0, 2)).expect("inside");
         assert!(!matrix.shares_bytes() && !part.shares_bytes());
@@ -470,7 +470,7 @@ mod tests {
             let shape: Vec<u64> = (0..rank).map(|_| rng.range(1..4)).collect();
             let other = View::contiguous(*rng.pick(&Dtype::ALL), &shape).expect("small");
             view.assign(&other);
-            // The derived comparison also looks at the numbers past the rank.
+            // The derived comparison also compares the numbers past the rank.
             assert_eq!(view, other);
         });
     }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// The system and the test runner have threads that allocate when they like. Where that would
 /// disturb, the threads that matter say so with [`CountingAllocator::watch_this_thread`], and
-/// theirs are counted apart.
+/// theirs are counted separately.
 #[derive(Debug, Default)]
 pub struct CountingAllocator {
     allocations: AtomicU64,
@@ -36,7 +36,7 @@ impl CountingAllocator {
         Self { allocations, watched, bytes_live, bytes_peak }
     }
 
-    /// From here on, allocations of the calling thread are also counted apart.
+    /// From here on, allocations of the calling thread are also counted separately.
     pub fn watch_this_thread() {
         IS_WATCHED.set(true);
     }
@@ -79,7 +79,7 @@ impl CountingAllocator {
 }
 
 thread_local! {
-    // Constant and without a destructor, so that looking at it neither allocates nor comes too
+    // Constant and without a destructor, so that reading it neither allocates nor comes too
     // late.
     static IS_WATCHED: Cell<bool> = const { Cell::new(false) };
 }

@@ -14,8 +14,8 @@
 //!
 //! **What a killed process leaves.** Records go to the file whole, in one `write`, as soon as
 //! [`CaptureOptions::flush_bytes`] have gathered or [`CaptureOptions::flush_interval`] has passed
-//! since the last write, looked at every few records. A process that is killed loses at most what
-//! has gathered since; what is in the file can be read up to its last whole record.
+//! since the last write, checked every few records. A process that is killed loses at most what
+//! has gathered since; the file can be read up to its last whole record.
 //! [`CaptureWriter::flush`] empties the buffer at once: call it before a long pause.
 //!
 //! ```

@@ -157,7 +157,7 @@ impl<W: Write> Capturing<W> {
         self.capture(|writer| writer.timing(task, Some(start_ns), Some(end_ns), Some(lane)));
     }
 
-    /// The submitter itself, to look at.
+    /// The submitter itself, to inspect.
     pub fn submitter(&self) -> &Submitter {
         &self.submitter
     }

@@ -3,7 +3,7 @@
 //! The lists are read as streams: a task is turned into a [`TraceTask`] as soon as its object has
 //! ended, so that the generic form of the whole file never exists. At first tasks are read straight
 //! from the text (`json_task`); a file that is not as usual is read anew with the generic form of
-//! each task, which can say what is wrong with it.
+//! each task, which can name its defect.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -350,8 +350,8 @@ pub(super) fn lane(value: Value, task: Place) -> Result<Lane, TraceError> {
 mod tests {
     use super::*;
 
-    /// What the straight way takes must be what the careful way takes, and it must take what is
-    /// usual.
+    /// What the straight way takes must equal the result of the careful way, and it must take
+    /// usual tasks.
     fn both(task: &str) -> (bool, Result<Trace, String>) {
         let text = format!(
             r#"{{"format": "syncline-trace", "version": 1, "buffers": [{{"id": 0, "bytes": 64}}], "tasks": [{task}]}}"#

@@ -1,8 +1,8 @@
 //! Reading tasks of the JSON form straight from the text, without a generic form in between.
 //!
-//! A million tasks are read in half the time that way. What is unusual (a member given twice, a
+//! A million tasks are read in half the time that way. An unusual task (a member given twice, a
 //! `null`, a wrong type) is refused here without a word: the reader then begins anew by the careful
-//! way, which says what is wrong and where.
+//! way, which names the defect and its place.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -19,7 +19,7 @@ use super::json::lane;
 use super::member::digits;
 use super::{Extra, Place, TraceArg, TraceTask, Unwritten, device};
 
-/// A list of tasks, appended to what is there.
+/// A list of tasks, appended to the tasks read before.
 pub(super) struct Tasks<'a>(pub(super) &'a mut Vec<TraceTask>);
 
 impl<'de> DeserializeSeed<'de> for Tasks<'_> {
@@ -219,7 +219,7 @@ fn scope_kind(text: &str) -> Option<ScopeKind> {
     }
 }
 
-/// The careful way knows better; nobody sees this.
+/// The careful way knows better; this text is never shown.
 fn refused<E: Error>() -> E {
     E::custom("not as usual")
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::member::check_names;
 use super::{Extra, Place, Trace, TraceError};
 
-/// The members of an object: those that this crate keeps in fields, and those in [`Extra`].
+/// The members of an object: the ones that this crate keeps in fields, and the ones in [`Extra`].
 struct Members(&'static [&'static str], &'static [&'static str]);
 
 const TRACE: Members = Members(

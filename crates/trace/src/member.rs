@@ -8,7 +8,7 @@ use syncline_files::unknown_member;
 
 use super::{Extra, Place, TraceError};
 
-/// A JSON object whose known members are taken out; what is left is kept as it came.
+/// A JSON object whose known members are taken out; the rest is kept as it came.
 pub(crate) struct Members {
     map: Extra,
     /// Where the object is.
@@ -27,7 +27,7 @@ impl Members {
         self.map
     }
 
-    /// Refuses what is left over, unless it is for other programs.
+    /// Refuses members left over, unless it is for other programs.
     pub(crate) fn finish(self, known: &[&str]) -> Result<(), TraceError> {
         check_names(&self.map, known, &[], self.place)
     }

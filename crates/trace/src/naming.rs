@@ -192,7 +192,7 @@ fn best_frame(views: &HashMap<View, u64>, buffer_bytes: u64) -> Option<Frame> {
     let fits = |frame: &Frame| -> u64 {
         views.iter().filter(|(view, _)| frame.ranges(view).is_some()).map(|(_, uses)| uses).sum()
     };
-    // The strides break ties, so that the order of the map does not show.
+    // The strides decide between equals, so that the order of the map does not show.
     candidates.into_iter().max_by_key(|frame| {
         let strides: Vec<u64> = frame.dims.iter().map(|dim| dim.stride).collect();
         (fits(frame), frame.dims.len(), strides)

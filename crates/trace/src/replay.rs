@@ -85,7 +85,7 @@ pub fn replay(trace: &Trace, options: SubmitOptions) -> Result<Replayed, ReplayE
     Ok(Replayed { graph, stats })
 }
 
-/// The same without looking for arguments: calls `each` with the position of a task and an edge
+/// The same without matching arguments: calls `each` with the position of a task and an edge
 /// into it, as the submitter finds them.
 pub fn replay_edges(
     trace: &Trace,

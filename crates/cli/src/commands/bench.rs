@@ -9,7 +9,7 @@ use syncline_bench::{
 use crate::outcome::{Failure, Outcome};
 use crate::output::to_standard_output;
 
-/// What `bench` is told.
+/// Arguments of `bench`.
 #[derive(Args)]
 pub(crate) struct BenchArgs {
     /// Which one; all of them where no name is given.

@@ -18,13 +18,13 @@ use crate::outcome::{Failure, Outcome};
 pub(crate) enum DepsCommand {
     /// Show what every task waits for, and why.
     Graph(GraphArgs),
-    /// Look for missing and superfluous edges by brute force; exits 1 if there are any.
+    /// Find missing and superfluous edges by brute force; exits 1 if there are any.
     Check(CheckArgs),
     /// Convert between captures (.sltrace) and JSON, losslessly.
     Convert(ConvertArgs),
 }
 
-/// What `deps graph` is told.
+/// Arguments of `deps graph`.
 #[derive(Args)]
 pub(crate) struct GraphArgs {
     /// A capture (.sltrace) or a trace in JSON; `-` for standard input.
@@ -40,17 +40,17 @@ pub(crate) struct GraphArgs {
     reduced: bool,
 }
 
-/// What `deps check` is told.
+/// Arguments of `deps check`.
 #[derive(Args)]
 pub(crate) struct CheckArgs {
     /// A capture (.sltrace) or a trace in JSON; `-` for standard input.
     trace: PathBuf,
-    /// Check these edges (JSON), instead of those that the runtime wires.
+    /// Check these edges (JSON), instead of the edges that the runtime wires.
     #[arg(long, value_name = "EDGES.json")]
     against: Option<PathBuf>,
 }
 
-/// What `deps convert` is told.
+/// Arguments of `deps convert`.
 #[derive(Args)]
 pub(crate) struct ConvertArgs {
     /// A capture (.sltrace) or a trace in JSON; `-` for standard input.

@@ -10,7 +10,7 @@ use syncline_device::registry::Found;
 use crate::outcome::{Failure, Outcome};
 use crate::output::to_standard_output;
 
-/// What `devices` is told.
+/// Arguments of `devices`.
 #[derive(Args)]
 pub(crate) struct DevicesArgs {
     /// For programs.

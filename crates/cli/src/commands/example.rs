@@ -8,7 +8,7 @@ use syncline_program::{EXAMPLES, example};
 use crate::outcome::{Failure, Outcome};
 use crate::output::to_file;
 
-/// What `example` is told.
+/// Arguments of `example`.
 #[derive(Args)]
 #[command(after_help = list())]
 pub(crate) struct ExampleArgs {

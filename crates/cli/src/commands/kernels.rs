@@ -10,7 +10,7 @@ use syncline_kernels::{Entry, Library};
 use crate::outcome::{Failure, Outcome};
 use crate::output::to_standard_output;
 
-/// What `kernels` is told.
+/// Arguments of `kernels`.
 #[derive(Args)]
 pub(crate) struct KernelsArgs {
     /// For programs.

@@ -9,7 +9,7 @@ use crate::input::{LoadedTrace, is_standard};
 use crate::outcome::{Failure, Outcome};
 use crate::output::to_file;
 
-/// What `report` is told.
+/// Arguments of `report`.
 #[derive(Args)]
 pub(crate) struct ReportArgs {
     /// A capture (.sltrace) or a trace in JSON, `-` for standard input; with a second one, what

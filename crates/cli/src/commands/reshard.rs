@@ -33,7 +33,7 @@ pub(crate) enum ReshardCommand {
     Refit(refit::RefitArgs),
 }
 
-/// What `reshard plan` is told.
+/// Arguments of `reshard plan`.
 #[derive(Args)]
 pub(crate) struct PlanArgs {
     /// How the tensors lie: a layout in mesh form (TOML or JSON) or explicit form (JSON), or a
@@ -61,7 +61,7 @@ pub(crate) struct PlanArgs {
     simulate: Option<PathBuf>,
 }
 
-/// What `reshard run` is told.
+/// Arguments of `reshard run`.
 #[derive(Args)]
 pub(crate) struct RunArgs {
     /// The checkpoint: a directory as the Hugging Face tools write it, or a sharded one with
@@ -97,7 +97,7 @@ pub(crate) struct RunArgs {
     /// Only show what each tensor will become.
     #[arg(long)]
     dry_run: bool,
-    /// Go on after an interruption; what is there already is checked, not written again.
+    /// Go on after an interruption; files that exist are checked, not written again.
     #[arg(long)]
     resume: bool,
     /// Write a layout that is not known to be right for the model; its layout.json and the summary
@@ -108,7 +108,7 @@ pub(crate) struct RunArgs {
     role: launch::Role,
 }
 
-/// What `reshard verify` is told.
+/// Arguments of `reshard verify`.
 #[derive(Args)]
 pub(crate) struct VerifyArgs {
     /// The checkpoint to compare with.

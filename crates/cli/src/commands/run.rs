@@ -23,7 +23,7 @@ use crate::outcome::{Failure, Outcome};
 use crate::output::{expect_folder, to_file, to_standard_output};
 use summary::Facts;
 
-/// What `run` is told.
+/// Arguments of `run`.
 #[derive(Args)]
 pub(crate) struct RunArgs {
     /// A program: a trace with kernels, in JSON or a capture; `-` for standard input.
@@ -132,8 +132,7 @@ impl RunArgs {
             0 => to_standard_output(print),
             _ => print(&mut Escaped::new(std::io::stderr().lock())).map_err(Failure::from),
         };
-        // The process ends here: giving back a million tasks one by one would take a second, for
-        // nobody.
+        // The process ends here: freeing a million tasks one by one would take a second.
         std::mem::forget((program, run, analysis));
         said
     }
@@ -194,7 +193,7 @@ impl RunArgs {
         program: &Program,
         run: &Run,
     ) -> Result<syncline_report::Run, syncline_report::ReportError> {
-        // Words for arguments and regions are for those who read them.
+        // Names of arguments and regions are for readers of the report.
         let is_read = self.report.is_some() || self.trace_file.is_some();
         if let Some(numbers) = numbers::of(program, run).filter(|_| !is_read) {
             return Ok(numbers);
@@ -294,7 +293,7 @@ fn shape_of(program: &Program, index: usize, dtype: Dtype) -> Vec<u64> {
     is_part.then(|| shape_by_strides(bytes, &view)).flatten().unwrap_or_else(row)
 }
 
-/// The shape of a whole whose parts have the strides of `part`: rows of a tile are as far apart as
+/// The shape of a whole whose parts have the strides of `part`: rows of a tile have the distance of
 /// those of its matrix.
 fn shape_by_strides(bytes: u64, part: &View) -> Option<Vec<u64>> {
     let strides = part.strides().iter().map(|&stride| u64::try_from(stride).ok());

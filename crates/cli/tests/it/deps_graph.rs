@@ -79,7 +79,7 @@ fn everything() -> Trace {
     push("add", &[group(Access::Commutative)], &[], ScopeKind::Auto);
     push("by hand", &[Arg::inout(y, row(2, 6))], &[10], ScopeKind::Manual);
     push(
-        "look",
+        "peek",
         &[Arg::input(y, row(0, 16)), Arg::new(Access::NoDep, x, row(0, 1))],
         &[],
         ScopeKind::Auto,

@@ -96,7 +96,7 @@ fn names_and_paths_do_not_reach_the_terminal_unescaped() {
     let shown = run(&[&simulate[..], &["--json"]].concat()).success();
     assert_harmless(&shown);
     assert!(json(&shown)["limit"].as_str().expect("a line").contains(HOSTILE), "{shown}");
-    // Errors about the file, what is in it, and what was typed.
+    // Errors about the file, its content, and what was typed.
     let spoilt = program(HOSTILE, 64).replace("\"scale\"", &serde_json::json!(HOSTILE).to_string());
     let spoilt = write_text(&folder, "spoilt.json", &spoilt);
     let known =

@@ -10,7 +10,7 @@
 //! - `reshard_mpi`: the same commands as ranks of MPI, or what to install for that
 //! - `reshard_run`: checkpoints converted, killed, resumed, verified
 //! - `run`: programs executed, their files, and what ships in `examples`
-//! - `report`: the page's file, and what is refused
+//! - `report`: the page's file, and refusals
 //! - `reshard_refit`: a made-up model between processes and between threads
 //! - `bench`: rows for tools
 //! - `outputs`: links, modes, devices, pipes and full disks under every command that writes

@@ -1,5 +1,5 @@
 //! Every command that writes a file replaces it whole, keeps its mode, follows links, and writes to
-//! what is no file.
+//! devices and pipes.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
@@ -133,7 +133,7 @@ fn a_pipe_is_written_to() {
         assert!(reader.join().expect("it reads") > 100, "{args:?}");
         assert!(fs::symlink_metadata(&pipe).expect("a pipe").file_type().is_fifo(), "{args:?}");
     }
-    // Nobody reads to the end.
+    // The reader stops early.
     let from = pipe.clone();
     let reader = std::thread::spawn(move || drop(File::open(from)));
     let sizes = ["--set", "tiles=20"];

@@ -131,7 +131,7 @@ fn a_trillion_parameters_are_predicted() {
     };
     let own = predict("moe-1t-serve-128-fp8.toml", "cluster-h100.toml");
     assert_eq!(own["pes"].as_u64(), Some(384));
-    // A byte for each of the 1.03 trillion parameters, and more for those that several hold.
+    // A byte for each of the 1.03 trillion parameters, and more for parameters that several hold.
     let moved = own["bytes_moved"].as_u64().unwrap() as f64;
     assert!((1.02e12..1.5e12).contains(&moved), "{moved}");
     // 128 cards of 46 GB/s cannot take it faster than this.

@@ -82,7 +82,7 @@ fn what_cannot_be_refitted_is_refused_in_one_line() {
 }
 
 /// A refit that goes on until it is ended, and the processes of its PEs.
-#[allow(clippy::zombie_processes, reason = "whoever calls this ends it and waits for it")]
+#[allow(clippy::zombie_processes, reason = "the caller ends it and waits for it")]
 fn endless(test: &str) -> (Child, Vec<i32>) {
     let folder = directory(test);
     let from = write_text(&folder, "a.toml", &mesh(r#"[["tp", 4]]"#, 0));

@@ -164,7 +164,7 @@ fn what_is_not_proven_is_written_on_demand_and_says_so() {
     assert!(said.stdout.contains(&format!("unproven {reason}")), "{said:?}");
     let layout = json(&fs::read_to_string(folder.join("out/layout.json")).unwrap());
     assert!(layout["unproven"].to_string().contains(reason), "{layout}");
-    // Every element is the same; the split is what is in doubt.
+    // Every element is the same; only the split is in doubt.
     let found = run(&["reshard", "verify", &from, &to]);
     assert_eq!(found.status, Some(1), "{found:?}");
     assert!(found.stdout.contains(&format!("unproven {reason}")), "{found:?}");

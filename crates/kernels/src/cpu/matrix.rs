@@ -53,7 +53,7 @@ pub fn gemm(args: &mut KernelArgs<'_>) -> Done {
     }
 }
 
-/// The lower triangle of `c = alpha * a * aT + beta * c`; what is above the diagonal stays.
+/// The lower triangle of `c = alpha * a * aT + beta * c`; elements above the diagonal stay.
 pub fn syrk(args: &mut KernelArgs<'_>) -> Done {
     let (a, c) = (Operand::read(args, 0)?, Operand::write(args, 1)?);
     let (alpha, beta) = (args.scalar(0)?.as_f32(), args.scalar(1)?.as_f32());

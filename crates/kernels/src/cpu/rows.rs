@@ -1,4 +1,4 @@
-//! Bodies that work on whole rows: reductions, norms, softmax, look-ups.
+//! Bodies that work on whole rows: reductions, norms, softmax, embedding lookups.
 
 use syncline_device::{DeviceError, KernelArgs};
 use syncline_tensor::Dtype;
@@ -39,7 +39,7 @@ pub fn reduce_sum(args: &mut KernelArgs<'_>) -> Done {
 pub fn reduce_max(args: &mut KernelArgs<'_>) -> Done {
     let dtype = args.view(0)?.dtype();
     if dtype == Dtype::U64 {
-        // Loaded as signed numbers: what is above the half of the range would be below zero.
+        // Loaded as signed numbers: the upper half of the range would be negative.
         return reduce::<i64>(args, |row| {
             row.iter().map(|&x| x as u64).max().unwrap_or_default() as i64
         });

@@ -5,7 +5,7 @@ use syncline_device::{DeviceError, KernelArgs};
 use super::matrix::Dense;
 use super::operand::Operand;
 
-/// The lower triangle `l` of `a = l * lT`, in place; what is above the diagonal stays.
+/// The lower triangle `l` of `a = l * lT`, in place; elements above the diagonal stay.
 pub fn potrf(args: &mut KernelArgs<'_>) -> Result<(), DeviceError> {
     let a = Operand::write(args, 0)?;
     let mut l = Dense::<f32>::load(&a)?;

@@ -7,7 +7,7 @@ use super::{put, type_of};
 use crate::compiled::kind::Kind;
 use crate::compiled::spec::Operand;
 
-/// The function `convert`, from what `source` is loaded as to what `target` is stored from.
+/// The function `convert`, from the loaded type of `source` to the stored type of `target`.
 pub fn function(out: &mut String, source: &Operand, target: &Operand) {
     let (from, to) = (type_of(source.kind), type_of(target.kind));
     let body = match (source.kind, target.kind) {

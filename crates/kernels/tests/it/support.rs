@@ -131,7 +131,7 @@ pub fn rounded(dtype: Dtype, value: f64) -> f64 {
     }
 }
 
-/// The integer of `dtype` that a float becomes: its fraction is cut off, and what is out of range
+/// The integer of `dtype` that a float becomes: its fraction is cut off, and a value out of range
 /// is the nearest.
 pub fn saturated(dtype: Dtype, value: f64) -> f64 {
     match dtype {
@@ -157,7 +157,8 @@ pub fn run(kernel: &Kernel, held: &mut [Held], scalars: &[Scalar]) -> Result<(),
             writes: held.access.writes(),
         })
         .collect();
-    // SAFETY: every argument has bytes of its own, which nobody else touches while the kernel runs.
+    // SAFETY: every argument has bytes of its own, which no other thread touches while the kernel
+    // runs.
     let mut args = unsafe { KernelArgs::from_raw(&raw, scalars) };
     kernel.call(&mut args).map_err(|error| error.to_string())
 }

@@ -19,7 +19,7 @@ struct LaneUse {
 /// Who answers for the order inside manual scopes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manual {
-    /// What comes after the scope is ordered; what is inside it, its author ordered as he liked.
+    /// Tasks after the scope are ordered; tasks inside it are ordered by their author.
     ByItsAuthor,
     /// Everything that conflicts must be ordered.
     LikeAnyTask,

@@ -13,7 +13,7 @@ use crate::plan::{ExecutionPlan, MemoryIndex, MemoryPlace, OpKind, TaskIndex};
 
 /// What a buffer held before the run.
 const INITIAL: u32 = 0;
-/// What memory of the plan holds before anybody writes it.
+/// Content of memory of the plan before its first write.
 const GARBAGE: u32 = u32::MAX;
 
 pub fn check(
@@ -259,7 +259,7 @@ impl Flow {
 fn version_name(plan: &ExecutionPlan, version: u32) -> Box<str> {
     match version {
         INITIAL => "the caller".into(),
-        GARBAGE => "nobody".into(),
+        GARBAGE => "no op".into(),
         task => format!("`{}` ({})", plan.task(TaskIndex(task - 1)).name(), task - 1).into(),
     }
 }

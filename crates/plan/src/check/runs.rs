@@ -19,7 +19,7 @@ use crate::plan::{ExecutionPlan, OpIndex};
 struct Uses {
     /// By op: the sets that it uses, and whether it writes them.
     of_op: Vec<Vec<(u32, bool)>>,
-    /// By set: those that share a byte with it, itself included.
+    /// By set: the sets that share a byte with it, itself included.
     overlaps: Vec<Vec<u32>>,
     blocks: Vec<BufferId>,
 }

@@ -1,6 +1,6 @@
 //! Arenas: memory for what lives inside a plan, by lifetime.
 //!
-//! Memories whose lifetimes do not meet may share bytes. Whoever comes later then waits for all
+//! Memories whose lifetimes do not meet may share bytes. A later user then waits for all
 //! that used the bytes before: each reuse becomes edges, which `waits` reduces like any other.
 
 mod free;
@@ -167,7 +167,7 @@ struct InUse {
 }
 
 impl Arena {
-    /// Frees what is over before `lifetime` begins.
+    /// Frees memories that end before `lifetime` begins.
     fn release(&mut self, lifetime: &Lifetime, reuse: Reuse) {
         let over: Vec<(u32, u32)> = (self.in_use.range(..(lifetime.first, 0)))
             .filter(|(_, used)| {
@@ -195,7 +195,7 @@ impl Arena {
         offset
     }
 
-    /// Notes that `memory` uses these bytes, and calls `each` with whoever used any of them last.
+    /// Notes that `memory` uses these bytes, and calls `each` with the last users of any of them.
     fn paint(&mut self, offset: u64, bytes: u64, memory: u32, mut each: impl FnMut(u32)) {
         if bytes == 0 {
             return;

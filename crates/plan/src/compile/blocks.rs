@@ -1,7 +1,7 @@
-//! Blocks: the bytes of a buffer, sorted into classes that no task tells apart.
+//! Blocks: the bytes of a buffer, sorted into classes that every task treats alike.
 //!
 //! Two bytes are in one block if every place used of the buffer has both or neither. Every place is
-//! then a set of whole blocks, and what is known of one byte of a block is known of all. A matrix
+//! then a set of whole blocks, and the state of one byte of a block is the state of all. A matrix
 //! used by tiles has one block a tile, however the tiles lie in memory.
 
 use super::runs::{Run, merge, runs_of};
@@ -157,7 +157,7 @@ mod tests {
             let mut owner = [u32::MAX; 64];
             for block in 0..blocks.len() as u32 {
                 for byte in blocks.runs(block).iter().flat_map(|run| run.start..run.end) {
-                    assert_eq!(owner[byte as usize], u32::MAX, "blocks are apart");
+                    assert_eq!(owner[byte as usize], u32::MAX, "blocks are disjoint");
                     owner[byte as usize] = block;
                 }
             }

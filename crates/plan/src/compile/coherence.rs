@@ -7,9 +7,9 @@
 //! home.
 //!
 //! A copy depends on what brought the bytes to its source, and its reader depends on the copy. That
-//! is enough: whoever used the target's old bytes comes before the write of the new content, which
-//! comes before the copy; whoever overwrites the source's bytes comes after the copy's reader. Both
-//! by edges that the graph already has.
+//! is enough: the users of the target's old bytes come before the write of the new content, which
+//! comes before the copy; the ops that overwrite the source's bytes come after the copy's reader.
+//! Both by edges that the graph already has.
 
 use syncline_deps::EdgeFlags;
 use syncline_tensor::View;
@@ -68,7 +68,7 @@ struct Transfer {
     priority: i32,
 }
 
-/// What is known of one buffer's blocks.
+/// The state of one buffer's blocks.
 struct Tracked {
     blocks: Blocks,
     /// By block and device: the op that brought the newest content there.
@@ -185,7 +185,7 @@ impl<'a> Lowering<'a> {
         extra: &mut Vec<u32>,
     ) -> Result<(), CompileError> {
         let buffer = self.graph.places[arg.place as usize].buffer;
-        let tracked = self.tracked[buffer as usize].as_ref().expect("the caller looked");
+        let tracked = self.tracked[buffer as usize].as_ref().expect("the caller checked");
         let blocks = tracked.blocks.of_place(self.place_numbers[arg.place as usize] as usize);
         if arg.access.is_grouped() {
             let grouped = blocks.iter().map(|&block| tracked.grouped[block as usize]);

@@ -1,4 +1,4 @@
-//! The graph with its copies and memories: what is ordered, laid out and reduced afterwards.
+//! The graph with its copies and memories: the input of ordering, layout and reduction.
 
 use crate::machine::DeviceIndex;
 use crate::plan::{Copy, Memory, MemoryIndex, OpKind};

@@ -33,7 +33,7 @@ fn nested(view: &View) -> (u64, Vec<(u64, u64)>) {
     (bytes, dims)
 }
 
-/// How many intervals [`runs_of`] looks at for `view`.
+/// How many intervals [`runs_of`] visits for `view`.
 pub fn runs_count(view: &View) -> u64 {
     if view.is_empty() {
         return 0;
@@ -73,7 +73,7 @@ pub fn runs_of(view: &View) -> Vec<Run> {
     }
 }
 
-/// Sorts `runs` and joins those that overlap or touch.
+/// Sorts `runs` and joins runs that overlap or touch.
 pub fn merge(runs: &mut Vec<Run>) {
     if !runs.is_sorted() {
         runs.sort_unstable();
@@ -87,8 +87,8 @@ pub fn merge(runs: &mut Vec<Run>) {
     });
 }
 
-/// Views that together touch exactly `runs`, which are sorted and apart: runs of one length at one
-/// distance share a view.
+/// Views that together touch exactly `runs`, which are sorted and disjoint: runs of one length at
+/// one distance share a view.
 pub fn views_of(runs: &[Run]) -> Vec<View> {
     let mut views = Vec::new();
     let mut rest = runs;

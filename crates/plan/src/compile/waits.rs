@@ -2,7 +2,7 @@
 //!
 //! Each op has a vector clock: for every lane, how many of its ops have surely finished when this
 //! one begins. An edge whose predecessor the clock already counts needs no wait; neither does one
-//! that another wait of the same op brings along. What is left cannot do without: take away any
+//! that another wait of the same op brings along. The rest is needed: take away any
 //! wait, and the edge it stands for is not kept.
 
 use super::lower::Lowered;

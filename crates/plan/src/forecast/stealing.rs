@@ -1,4 +1,4 @@
-//! Idle lanes that take ready ops of busy ones, as the board of a replay lets them: a lane looks
+//! Idle lanes that take ready ops of busy ones, as the queues of a replay let them: a lane searches
 //! through its own ops first, in their order, then through those of the other lanes of its device.
 
 use std::cmp::Reverse;
@@ -10,7 +10,7 @@ use crate::hazards::OpDeps;
 use crate::plan::{ExecutionPlan, LaneIndex, OpIndex};
 use crate::successors::Successors;
 
-/// A lane looks for an op; it has just finished the one given, if any. Earliest first, then by
+/// A lane searches an op; it has just finished the one given, if any. Earliest first, then by
 /// lane.
 type Look = Reverse<(u64, u16, Option<u32>)>;
 
@@ -18,11 +18,11 @@ struct Events<'a> {
     costs: &'a [OpCost],
     succs: Successors,
     open_deps: Vec<u32>,
-    /// By lane: its ops that are ready and that nobody has taken.
+    /// By lane: its ops that are ready and not taken.
     ready: Vec<BTreeSet<u32>>,
     /// By op: the lane it belongs to.
     homes: Vec<u16>,
-    /// By lane: those that take each other's ops.
+    /// By lane: the lanes that take each other's ops.
     pools: Vec<Range<usize>>,
     is_idle: Vec<bool>,
     looks: BinaryHeap<Look>,
@@ -77,7 +77,7 @@ impl Events<'_> {
         match self.take(lane) {
             Some(op) => {
                 let cost = self.costs[op as usize];
-                // What an idle lane waits has passed before it looks.
+                // What an idle lane waits has passed before it polls.
                 let pause_ns = if finished.is_some() { cost.dispatch_ns } else { 0 };
                 let start_ns = now.saturating_add(pause_ns);
                 let end_ns = start_ns.saturating_add(cost.body_ns);
@@ -104,7 +104,7 @@ impl Events<'_> {
         (lane..pool.end).chain(pool.start..lane)
     }
 
-    /// Lanes with nothing to do hear of what is left.
+    /// Lanes with nothing to do are told of the remaining ops.
     fn call_idle(&mut self, now: u64) {
         for lane in 0..self.is_idle.len() {
             if !self.is_idle[lane] {

@@ -14,9 +14,9 @@ use crate::plan::TaskIndex;
 /// Who brings a buffer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BufferKind {
-    /// The caller, at each run; what is in it before and after the run is the caller's.
+    /// The caller, at each run; its content before and after the run is the caller's.
     External,
-    /// The plan; what is in it before its first write and after its last use is nobody's.
+    /// The plan; its content before its first write and after its last use is undefined.
     Temporary,
 }
 

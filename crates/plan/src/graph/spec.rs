@@ -57,7 +57,7 @@ pub struct TaskSpec<'a> {
     pub kernel: &'a str,
     /// Its tagged arguments.
     pub args: &'a [Arg],
-    /// Tasks it waits for besides those that its arguments imply.
+    /// Tasks it waits for besides the ones that its arguments imply.
     pub deps: &'a [TaskId],
     /// Where it may run.
     pub device: DeviceChoice<'a>,
@@ -68,7 +68,7 @@ pub struct TaskSpec<'a> {
 }
 
 impl<'a> TaskSpec<'a> {
-    /// What a task is thought to cost if nobody says.
+    /// What a task is thought to cost by default.
     pub const COST_NS: u64 = 1_000;
 
     /// A task and kernel `name` on `args`, with nothing special about it.

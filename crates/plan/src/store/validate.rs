@@ -9,7 +9,7 @@ impl ExecutionPlan {
     /// Whether the plan refers to nothing outside itself, and each task and copy is run exactly
     /// once.
     ///
-    /// Whoever runs a plan relies on this for memory safety: views end inside their memories,
+    /// Executors of a plan rely on this for memory safety: views end inside their memories,
     /// memories inside their arenas.
     pub(crate) fn validate(&self) -> Result<(), CheckError> {
         validate_graph(&self.graph)?;

@@ -1,4 +1,4 @@
-//! Recording, and what is refused.
+//! Recording, and refusals.
 
 use syncline_deps::{EdgeKinds, ScopeKind};
 use syncline_plan::{BufferSpec, GraphError, TaskGraph, TaskSpec};

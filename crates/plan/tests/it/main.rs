@@ -8,7 +8,7 @@
 //! - `runs`: successive runs that overlap, and ops out of their lanes' order.
 //! - `forecast`: when the ops of a plan would run.
 //! - `print`: text, JSON and DOT.
-//! - `graph`: recording, and what is refused.
+//! - `graph`: recording, and refusals.
 
 mod check;
 mod compile;

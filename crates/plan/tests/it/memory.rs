@@ -56,7 +56,7 @@ fn reuse_across_lanes_waits_and_every_wait_is_needed() {
     for_seeds("reuse_across_lanes_waits_and_every_wait_is_needed", 20, |rng| {
         let graph = chains(rng.range(2..5) as usize, rng.range(2..8) as usize);
         let wide = compile(&graph, 2, u64::MAX).unwrap();
-        // Just enough for one chain at a time besides what is bound.
+        // Just enough for one chain at a time besides the bound buffers.
         let bound: u64 = wide.bound_memories().map(|(_, memory)| memory.bytes).sum();
         let tight = compile(&graph, 2, bound + 2 * BYTES).unwrap();
         assert!(tight.arena_bytes()[0] <= 2 * BYTES);

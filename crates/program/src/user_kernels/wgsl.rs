@@ -5,7 +5,7 @@ use naga::valid::{Capabilities, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, Span, StorageAccess};
 use syncline_kernels::Parameter;
 
-/// What is wrong with a source, and where.
+/// A defect of a source, and its place.
 #[derive(Debug)]
 pub struct Fault {
     pub line: u32,

@@ -1,4 +1,4 @@
-//! The page in a real browser: it checks itself (`#selftest`), and this looks at the outcome.
+//! The page in a real browser: it checks itself (`#selftest`), and this test reads the outcome.
 //!
 //! Needs a Chromium. Without one the tests say that they were skipped; in CI (`CI` is set) they
 //! fail.

@@ -103,7 +103,7 @@ impl Driver {
         );
     }
 
-    /// Looks until `holds`, and says at the end what it saw.
+    /// Polls until `holds`, and returns the last state.
     pub fn until(&self, selector: &str, what: &str, holds: impl Fn(&str) -> bool) -> String {
         let began = Instant::now();
         loop {

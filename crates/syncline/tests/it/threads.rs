@@ -209,7 +209,7 @@ fn every_public_type_is_in_the_table() {
         let text = fs::read_to_string(crates.join(module)).unwrap();
         for exports in text.split("\npub use ").skip(1) {
             let exports = exports.split(';').next().unwrap();
-            // What is renamed goes by its new name, and the last word of each is what is exported.
+            // Renamed items go by their new names: the last word of each.
             let names = exports.rsplit("::{").next().unwrap().trim_end_matches('}').split(',');
             let last = |name: &str| name.trim().rsplit([' ', ':']).next().unwrap().to_owned();
             for name in names.map(last) {

@@ -27,7 +27,7 @@ fn noise(rng: &mut Rng, bytes: u64) -> Vec<u8> {
     words.take(bytes as usize).collect()
 }
 
-/// Moves `bytes` flat bytes from somewhere in one buffer to somewhere in another, and looks at all
+/// Moves `bytes` flat bytes from somewhere in one buffer to somewhere in another, and checks all
 /// of the target.
 fn move_flat(executor: &UnifiedExecutor, from: DeviceSpec, to: DeviceSpec, bytes: u64) {
     move_flat_at(executor, from, to, bytes, 8);

@@ -7,7 +7,7 @@
 //!
 //! Strides that both regions share become one term, and a stride no larger than the window only
 //! widens it. For tiles of one tensor this leaves a test of boxes: each term has at most two
-//! candidates. What is left after that is searched from the largest stride down, cut off by reach
+//! candidates. The rest is searched from the largest stride down, cut off by reach
 //! and by common divisors, and the last two terms are decided together by a Euclidean descent,
 //! however many candidates they have.
 

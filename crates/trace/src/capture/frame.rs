@@ -1,4 +1,4 @@
-//! Frames and numbers: how records are told apart, and what they are made of.
+//! Frames and numbers: how records are delimited and encoded.
 
 /// Bytes before a payload: kind, length, check.
 pub(super) const HEAD_BYTES: usize = 5;
@@ -9,13 +9,13 @@ pub(super) const PAYLOAD_MAX: usize = (1 << 24) - 1;
 /// Says of an unknown kind that it may be skipped.
 pub(super) const SKIPPABLE: u8 = 0x80;
 
-/// Tells a damaged length from a file that ends early: the checksum cannot, as it would be looked
+/// Tells a damaged length from a file that ends early: the checksum cannot, as it would be searched
 /// for elsewhere.
 pub(super) fn check_of(kind: u8, length: [u8; 3]) -> u8 {
     length.iter().fold(kind ^ 0xa5, |check, byte| check.rotate_left(3) ^ byte)
 }
 
-/// The next record of a capture, or what is there instead.
+/// The next record of a capture, or the reason that there is none.
 pub(super) enum Frame<'a> {
     Record { kind: u8, payload: &'a [u8], bytes: usize },
     End,
@@ -23,7 +23,7 @@ pub(super) enum Frame<'a> {
     Corrupt(&'static str),
 }
 
-/// Looks at the record that `bytes` begin with.
+/// Decodes the record that `bytes` begin with.
 pub(super) fn next_frame(bytes: &[u8]) -> Frame<'_> {
     let Some(&[kind, low, middle, high, check]) = bytes.first_chunk::<HEAD_BYTES>() else {
         return if bytes.is_empty() { Frame::End } else { Frame::Truncated };
@@ -43,7 +43,7 @@ pub(super) fn next_frame(bytes: &[u8]) -> Frame<'_> {
     Frame::Record { kind, payload: &bytes[HEAD_BYTES..summed], bytes: summed + TAIL_BYTES }
 }
 
-/// What is left to read of a payload.
+/// The unread rest of a payload.
 pub(super) struct Payload<'a>(pub(super) &'a [u8]);
 
 /// Why a payload with a right checksum still cannot be read.

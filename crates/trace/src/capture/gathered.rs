@@ -6,7 +6,7 @@ use super::frame::{HEAD_BYTES, PAYLOAD_MAX, check_of};
 /// longest.
 pub(super) const RUN_BYTES: usize = 192;
 
-/// Bytes with room behind them: one look at the bounds for a run of numbers, not for each byte.
+/// Bytes with room behind them: one check of the bounds for a run of numbers, not for each byte.
 #[derive(Debug)]
 pub(super) struct Gathered {
     bytes: Vec<u8>,

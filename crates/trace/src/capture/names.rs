@@ -13,7 +13,7 @@ const RECENT: usize = 64;
 #[derive(Debug)]
 pub(super) struct Names {
     numbers: HashMap<Box<str>, u32>,
-    // Programs use few names, again and again: a look here costs a tenth of one into the map.
+    // Programs use few names, again and again: a lookup here costs a tenth of one in the map.
     recent: Vec<(Box<str>, u32)>,
 }
 

@@ -13,7 +13,7 @@ use super::records::{kind, put_args, submit, thing, timing};
 use super::{MARK, VERSION};
 use crate::Lane;
 
-/// How many records pass between two looks at the clock.
+/// How many records pass between two reads of the clock.
 const RECORDS_PER_LOOK: u32 = 16;
 
 /// When gathered records are written.
@@ -151,7 +151,7 @@ impl<W: Write> CaptureWriter<W> {
     /// Records a task, which was submitted in the innermost scope.
     ///
     /// Ids must grow from call to call. Dependencies on tasks before the first one of this capture
-    /// are left out: for whoever reads it, those tasks are over.
+    /// are left out: readers take those tasks for retired.
     #[inline]
     pub fn submit(
         &mut self,
@@ -331,7 +331,7 @@ impl<W: Write> CaptureWriter<W> {
 impl<W: Write> Drop for CaptureWriter<W> {
     fn drop(&mut self) {
         if self.out.is_some() {
-            // Whoever wants to know of errors calls `finish`.
+            // Callers that need errors call `finish`.
             let _ = self.flush();
         }
     }

@@ -224,7 +224,7 @@ fn members_that_the_form_does_not_have() {
     let bytes = trace.write_capture(Vec::new()).expect("memory");
     let error = CaptureReader::read(&bytes).expect_err("misspelt").to_string();
     assert!(error.contains("unknown member `blocs` (did you mean `blocks`?)"), "{error}");
-    // What is kept in a field cannot be among the other members too.
+    // A member that is kept in a field cannot be among the other members too.
     trace.tasks[0].extra = [("id".to_owned(), json!(4))].into_iter().collect();
     let error = trace.validate().expect_err("doubled").to_string();
     assert!(error.contains("tasks[0] (id 3): the member `id` is given twice"), "{error}");

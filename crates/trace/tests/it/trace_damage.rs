@@ -35,7 +35,7 @@ fn one_wrong_byte_is_found_and_placed() {
     for_seeds("one_wrong_byte_is_found_and_placed", 12, |rng| {
         let (_, bytes) = capture(rng);
         for at in 0..bytes.len() {
-            // The two bytes after the version are for later use, and not looked at.
+            // The two bytes after the version are for later use, and ignored.
             if at == 10 || at == 11 {
                 continue;
             }
@@ -69,9 +69,9 @@ fn any_bytes_are_refused_or_read() {
             repair_checksums(&mut bytes);
         }
         if let Ok(read) = Trace::from_bytes(&bytes) {
-            read.trace.validate().expect("what is read is valid");
+            read.trace.validate().expect("a read trace is valid");
             let again = Trace::from_json(read.trace.to_json().as_bytes());
-            assert_eq!(again.expect("what is read can be written"), read.trace);
+            assert_eq!(again.expect("a read trace can be written"), read.trace);
         }
     });
 }
@@ -95,7 +95,7 @@ fn mutate(rng: &mut Rng, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Makes the checksums right again, as an attacker would: what is behind them must stand on its
+/// Makes the checksums right again, as an attacker would: the records must stand on their
 /// own.
 fn repair_checksums(bytes: &mut [u8]) {
     let mut at = 12;

@@ -14,7 +14,7 @@ pub(super) fn print_dot(out: &mut dyn Write, trace: &Trace, graph: &DepGraph) ->
         writeln!(out, "  t{} [label=\"{}\"];", task.id, escaped(label.trim_end()))?;
     }
     for edge in graph.edges() {
-        // An edge that only keeps something alive orders nothing, and must not look as if it did.
+        // An edge that only extends a lifetime orders nothing, and must not be drawn as if it did.
         let style = if edge.waits() { "" } else { ", style=dashed, arrowhead=none" };
         let (pred, succ) = (graph.id(edge.pred), graph.id(edge.succ));
         writeln!(out, "  t{pred} -> t{succ} [label=\"{}\"{style}];", edge.kinds)?;

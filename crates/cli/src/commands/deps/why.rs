@@ -59,7 +59,7 @@ impl<'a> Reasons<'a> {
             Some(arg)
         };
         let (Some(pred), Some(succ)) = (arg(edge.pred, pred_arg), arg(edge.succ, succ_arg)) else {
-            // Edges from elsewhere may name what is not there.
+            // Edges from elsewhere may name tasks that do not exist.
             return format!("arguments {pred_arg} and {succ_arg}");
         };
         let kinds = self.kinds(edge, pred, succ);

@@ -50,7 +50,7 @@ impl Role {
         let (Some(name), Some(rank)) = (&self.join, self.rank) else {
             return Err("this process was not started as a PE".to_owned());
         };
-        // Without it, PEs would only notice at their deadline that nobody is there to read their
+        // Without it, PEs would only notice at their deadline that no process reads their
         // reports.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
         let is_parent = |parent| getppid() == Pid::from_raw(parent as i32);
@@ -90,7 +90,7 @@ pub(super) fn processes(
     said
 }
 
-/// What is heard of a PE.
+/// A message about a PE.
 enum Event {
     Line(usize, String),
     /// Both of its streams are closed; the second is what it printed to standard error.
@@ -128,7 +128,7 @@ impl Group {
                 Err(RecvTimeoutError::Timeout) if failures.is_empty() => {
                     return Err("a PE does not end".to_owned());
                 }
-                // What is still running is ended when it is dropped.
+                // Processes still running are ended on drop.
                 Err(_) => break,
             }
         }
@@ -187,7 +187,7 @@ impl Process {
         let child = command.spawn();
         let mut child = child.map_err(|error| format!("PE {rank} cannot be started: {error}"))?;
         let (output, mut errors) = (child.stdout.take(), child.stderr.take());
-        // A pipe that nobody reads would stop the PE when it is full.
+        // A pipe that is not read would stop the PE when it is full.
         let errors = std::thread::spawn(move || {
             let mut text = String::new();
             // What cannot be read is as good as not said.
@@ -198,7 +198,7 @@ impl Process {
         std::thread::spawn(move || {
             let lines = output.into_iter().flat_map(|pipe| BufReader::new(pipe).lines());
             for line in lines.map_while(Result::ok) {
-                // Nobody listens any more when the group has failed.
+                // The channel is closed once the group has failed.
                 let _ = events.send(Event::Line(rank, line));
             }
             let errors = errors.join().unwrap_or_default();

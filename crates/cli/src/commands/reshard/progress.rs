@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::size::show;
 use crate::bar::{Bar, time_left};
 
-/// Time between two words of a process: often enough to look alive.
+/// Time between two progress messages of a process.
 const STEP: Duration = Duration::from_millis(100);
 
 /// Bytes done, rate and time left.
@@ -35,7 +35,7 @@ fn look(done: u64, total: u64, elapsed: Duration) -> (f64, String) {
     let share = done as f64 / total.max(1) as f64;
     let bytes = format!("{} of {}", show(done), show(total));
     if done >= total {
-        // Nobody can say how long that takes.
+        // How long that takes is unknown.
         return (1.0, format!("{bytes}, waiting for the disk"));
     }
     let rate = done as f64 / 1e9 / elapsed.as_secs_f64().max(1e-3);

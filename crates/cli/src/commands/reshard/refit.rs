@@ -18,7 +18,7 @@ use crate::outcome::{Failure, Outcome};
 use crate::output::to_standard_output;
 use pe::{PeReport, Setup};
 
-/// What `reshard refit` is told.
+/// Arguments of `reshard refit`.
 #[derive(Args)]
 pub(crate) struct RefitArgs {
     /// How the tensors lie: as for `reshard plan`.

@@ -15,7 +15,7 @@ pub(super) fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
     let target = Checkpoint::open(&args.destination)?;
     let differences = match verify(&source, &target) {
         Ok(differences) => differences,
-        // Tensors that do not match at all are a finding, not a failure to look.
+        // Tensors that do not match at all are a finding, not a failure to read.
         Err(CheckpointError::Reshard(cause)) => {
             return to_standard_output(|out| {
                 writeln!(out, "{}", one_line(&cause.to_string()))?;

@@ -6,8 +6,8 @@ use syncline_program::Progress;
 
 use crate::bar::{Bar, time_left};
 
-/// A bar over `tasks` tasks, and what they are to be counted with; `None` where nobody would see
-/// it.
+/// A bar over `tasks` tasks, and what they are to be counted with; `None` where no terminal would
+/// show it.
 pub(super) fn start(tasks: u64) -> Option<(Bar, Progress)> {
     let progress = Progress::new();
     let watched = progress.clone();

@@ -34,7 +34,7 @@ impl Peak {
     }
 }
 
-/// What is said at the end of a run.
+/// The summary at the end of a run.
 pub(super) struct Facts {
     tasks: usize,
     lanes: Vec<(String, u64, f64)>,

@@ -17,7 +17,7 @@ use crate::successors::Successors;
 /// How many waits across lanes an op must be ahead of a lane's own ones to be taken over.
 const URGENT_SYNCS: u64 = 16;
 
-/// How many of its most urgent ops a lane offers to others; looking at all of them would take too
+/// How many of its most urgent ops a lane offers to others; comparing all of them would take too
 /// long.
 const OFFERS: usize = 4;
 
@@ -108,7 +108,8 @@ impl Simulation<'_> {
                     (true, Some(&Reverse((when, _)))) => Some(queue.free_at.max(when)),
                     (true, None) => None,
                 };
-                // Taking over costs a wait: whoever would come to its own op before that keeps it.
+                // Taking over costs a wait: a lane that would reach its own op before that keeps
+                // it.
                 let taken = heads
                     .soonest_beside(lane)
                     .map(|(when, _)| queue.free_at.max(when).saturating_add(self.sync_ns));

@@ -5,7 +5,7 @@ use syncline_layout::{Layout, TensorLayout};
 
 /// The shards that `rank` holds of `layout`, by name; empty ones are left out.
 ///
-/// What is tied in `source` has one value, whatever it is called and however often it is stored in
+/// Tied tensors of `source` have one value, whatever it is called and however often it is stored in
 /// `layout`.
 pub(super) fn shards(layout: &Layout, source: &Layout, rank: usize) -> Vec<(String, Vec<u8>)> {
     let held = layout.tensors().iter().map(|tensor| {

@@ -21,7 +21,7 @@ pub(super) fn show_tensors(
         let element = index.map_or(ElementType::Known(spec.dtype), |at| source.element(at as u32));
         let before = describe(element, &spec.shape);
         write!(out, "{name:<width$}  {before} -> ")?;
-        // What is not converted keeps its type, also where plans have no name for that.
+        // Tensors without a conversion keep their type, also where plans have no name for that.
         let becomes = |dtype: Dtype| match element.dtype() == dtype {
             true => element,
             false => ElementType::Known(dtype),
