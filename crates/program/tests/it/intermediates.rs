@@ -152,7 +152,8 @@ fn networks_keep_their_activations_to_themselves() {
     let plan = run.plan.as_ref().unwrap();
     let sizes = program.trace().buffers.iter().map(|buffer| buffer.bytes);
     let is_inner = program.intermediates(&Keep::Results(Vec::new()));
-    let apart: u64 = sizes.zip(is_inner).filter(|(_, inner)| *inner).map(|(bytes, _)| bytes).sum();
+    let separate: u64 =
+        sizes.zip(is_inner).filter(|(_, inner)| *inner).map(|(bytes, _)| bytes).sum();
     assert!(plan.arena_bytes()[0] < separate, "{} bytes of {separate}", plan.arena_bytes()[0]);
     let named = |name: &str| program.buffer_named(name).unwrap();
     let asked = RunOptions { keep: Keep::Results(vec![named("scores")]), ..options(1) };
