@@ -106,12 +106,12 @@ pub(crate) struct Matched {
 
 impl Comm {
     /// Every process of the job.
-    pub fn world() -> Self {
+    pub(crate) fn world() -> Self {
         // SAFETY: a constant of the library.
         Self(unsafe { ffi::RSMPI_COMM_WORLD })
     }
 
-    pub fn rank_and_size(self, _: &Turn<'_>) -> Result<(usize, usize), MpiError> {
+    pub(crate) fn rank_and_size(self, _: &Turn<'_>) -> Result<(usize, usize), MpiError> {
         let (mut rank, mut size) = (0, 0);
         // SAFETY: both places outlive the calls.
         unsafe {
@@ -122,7 +122,7 @@ impl Comm {
     }
 
     /// Errors come back as results instead of ending the job.
-    pub fn return_errors(self, _: &Turn<'_>) -> Result<(), MpiError> {
+    pub(crate) fn return_errors(self, _: &Turn<'_>) -> Result<(), MpiError> {
         // SAFETY: both are valid handles.
         check("MPI_Comm_set_errhandler", unsafe {
             ffi::MPI_Comm_set_errhandler(self.0, ffi::RSMPI_ERRORS_RETURN)
@@ -130,7 +130,7 @@ impl Comm {
     }
 
     /// Those of this communicator that are on the same host; all must call it.
-    pub fn split_by_host(self, _: &Turn<'_>) -> Result<Self, MpiError> {
+    pub(crate) fn split_by_host(self, _: &Turn<'_>) -> Result<Self, MpiError> {
         // SAFETY: the place of the result outlives the call.
         unsafe {
             let mut made = ffi::RSMPI_COMM_NULL;
@@ -145,7 +145,7 @@ impl Comm {
     ///
     /// # Safety
     /// `made` is not moved or used until the request has completed.
-    pub unsafe fn duplicate(
+    pub(crate) unsafe fn duplicate(
         self,
         made: &mut Box<ffi::MPI_Comm>,
         _: &Turn<'_>,
@@ -158,16 +158,16 @@ impl Comm {
         }
     }
 
-    pub fn from_raw(raw: ffi::MPI_Comm) -> Self {
+    pub(crate) fn from_raw(raw: ffi::MPI_Comm) -> Self {
         Self(raw)
     }
 
-    pub fn null() -> ffi::MPI_Comm {
+    pub(crate) fn null() -> ffi::MPI_Comm {
         // SAFETY: a constant of the library.
         unsafe { ffi::RSMPI_COMM_NULL }
     }
 
-    pub fn barrier(self, _: &Turn<'_>) -> Result<Request, MpiError> {
+    pub(crate) fn barrier(self, _: &Turn<'_>) -> Result<Request, MpiError> {
         // SAFETY: the place of the result outlives the call.
         unsafe {
             let mut request = ffi::RSMPI_REQUEST_NULL;
@@ -181,7 +181,7 @@ impl Comm {
     /// # Safety
     /// Both stay where they are and are not touched until the request has completed; `all` has room
     /// for as many bytes from each process, and all processes pass as many.
-    pub unsafe fn gather_all(
+    pub(crate) unsafe fn gather_all(
         self,
         mine: &[u8],
         all: &mut [u8],
@@ -203,7 +203,7 @@ impl Comm {
     ///
     /// # Safety
     /// They stay where they are, unchanged, until the request has completed.
-    pub unsafe fn send(
+    pub(crate) unsafe fn send(
         self,
         bytes: &[u8],
         peer: usize,
@@ -229,7 +229,7 @@ impl Comm {
     }
 
     /// The next message with `tag` from `source`, or from anybody, if there is one.
-    pub fn probe(
+    pub(crate) fn probe(
         self,
         source: Option<usize>,
         tag: i32,
@@ -258,7 +258,11 @@ impl Matched {
     ///
     /// # Safety
     /// It stays where it is, untouched, until the request has completed.
-    pub unsafe fn receive(mut self, place: &mut [u8], _: &Turn<'_>) -> Result<Request, MpiError> {
+    pub(crate) unsafe fn receive(
+        mut self,
+        place: &mut [u8],
+        _: &Turn<'_>,
+    ) -> Result<Request, MpiError> {
         assert!(place.len() >= self.bytes, "{} bytes for {}", place.len(), self.bytes);
         // SAFETY: the caller keeps the place, which is long enough.
         unsafe {
@@ -274,7 +278,7 @@ impl Matched {
 
 impl Request {
     /// Whether it has completed; once it has, it stays so.
-    pub fn is_done(&mut self, _: &Turn<'_>) -> Result<bool, MpiError> {
+    pub(crate) fn is_done(&mut self, _: &Turn<'_>) -> Result<bool, MpiError> {
         let mut done = 0;
         // SAFETY: the request is valid or, once completed, null, for which the answer is yes.
         let code = unsafe { ffi::MPI_Test(&mut self.0, &mut done, ffi::RSMPI_STATUS_IGNORE) };
@@ -298,7 +302,7 @@ unsafe impl Sync for RemoteMemory {}
 
 impl RemoteMemory {
     /// Allocates `bytes` on every process; all must call it.
-    pub fn allocate(comm: Comm, bytes: usize, _: &Turn<'_>) -> Result<Self, MpiError> {
+    pub(crate) fn allocate(comm: Comm, bytes: usize, _: &Turn<'_>) -> Result<Self, MpiError> {
         let mut start: *mut u8 = std::ptr::null_mut();
         // SAFETY: the places of the results outlive the calls. Everyone may put at any time from
         // here on, because all are locked for shared access.
@@ -317,12 +321,12 @@ impl RemoteMemory {
     }
 
     /// The first byte of this process's part.
-    pub fn start(&self) -> *mut u8 {
+    pub(crate) fn start(&self) -> *mut u8 {
         self.start
     }
 
     /// Puts `bytes` at `offset` of `peer`'s part, and returns when they are there.
-    pub fn put(
+    pub(crate) fn put(
         &self,
         bytes: &[u8],
         peer: usize,
@@ -342,13 +346,13 @@ impl RemoteMemory {
     }
 
     /// Makes what others have put visible to this process.
-    pub fn sync(&self, _: &Turn<'_>) -> Result<(), MpiError> {
+    pub(crate) fn sync(&self, _: &Turn<'_>) -> Result<(), MpiError> {
         // SAFETY: a valid window.
         check("MPI_Win_sync", unsafe { ffi::MPI_Win_sync(self.window) })
     }
 
     /// Gives the memory back; all must call it, and nobody may hold addresses in it.
-    pub fn free(mut self, _: &Turn<'_>) -> Result<(), MpiError> {
+    pub(crate) fn free(mut self, _: &Turn<'_>) -> Result<(), MpiError> {
         // SAFETY: the window is locked by `allocate` and not used afterwards.
         unsafe {
             check("MPI_Win_unlock_all", ffi::MPI_Win_unlock_all(self.window))?;

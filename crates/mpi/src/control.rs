@@ -28,7 +28,7 @@ pub(crate) enum Control {
 
 impl Control {
     /// The words that travel.
-    pub fn encode(&self) -> Vec<u64> {
+    pub(crate) fn encode(&self) -> Vec<u64> {
         match self {
             Control::Enter { epoch, ticket } => {
                 let (window, [first, second]) = ticket.window.unwrap_or_default();
@@ -49,7 +49,7 @@ impl Control {
     }
 
     /// What `words` say; `None` if they are no control message.
-    pub fn decode(words: &[u64]) -> Option<Self> {
+    pub(crate) fn decode(words: &[u64]) -> Option<Self> {
         let failure = |record: &[u64]| Some(Failure::decode(record.try_into().ok()?));
         Some(match words {
             &[1, epoch, fingerprint, flags @ 0..4, place, bytes, first, second] => {

@@ -1,13 +1,13 @@
 //! Endpoints: one PE's side of a group over MPI.
 
-use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use syncline_transport::{
-    Endpoint, Failure, Header, Phase, Shape, Slots, Take, Ticket, Transport, Wait, Window, WindowId,
+    Composite, ControlPlane, DataPlane, Endpoint, Failure, Fill, Header, MemoryPlane, Phase, Shape,
+    Take, Ticket, Transport, Wait, Window, WindowId,
 };
 
 use crate::control::Control;
@@ -116,7 +116,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub fn new(endpoint: Endpoint, hosts: &[usize], rank: usize) -> Self {
+    pub(crate) fn new(endpoint: Endpoint, hosts: &[usize], rank: usize) -> Self {
         let mut count = 0;
         let place = |host: &usize| {
             (*host == hosts[rank]).then(|| {
@@ -140,7 +140,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    pub fn new(
+    pub(crate) fn new(
         world: Arc<Shared>,
         comm: crate::call::Comm,
         shape: Shape,
@@ -169,7 +169,7 @@ impl Group {
     }
 
     /// Looks for news, and rings the bell if there are any.
-    pub fn progress(&self) -> Result<(), Failure> {
+    pub(crate) fn progress(&self) -> Result<(), Failure> {
         let mut progress = self.lock();
         let moved = progress.step(&self.world.turn());
         drop(progress);
@@ -223,7 +223,7 @@ impl Group {
         inbox: &Inbox,
         peer: usize,
         bytes: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Header,
+        fill: &mut Fill<'_>,
     ) -> Result<bool, Failure> {
         let (mut staging, index) = {
             let mut progress = self.lock();
@@ -255,7 +255,7 @@ impl Group {
         &self,
         peer: usize,
         bytes: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Header,
+        fill: &mut Fill<'_>,
     ) -> Result<bool, Failure> {
         let (at, mut slot) = {
             let mut progress = self.lock();
@@ -373,9 +373,8 @@ impl<F: FnMut()> Drop for OnDrop<F> {
 }
 
 // SAFETY: `enter` waits until all have said that they entered; `finish` until the arbiter, which
-// hears of all, has committed or failed the refit. Windows are those of the host's endpoint, whose
-// contract is the same.
-unsafe impl Transport for Group {
+// hears of all, has committed or failed the refit.
+unsafe impl ControlPlane for Group {
     fn rank(&self) -> usize {
         self.world.rank
     }
@@ -407,57 +406,6 @@ unsafe impl Transport for Group {
 
     fn ticket(&self, peer: usize) -> Ticket {
         self.lock().tickets[peer]
-    }
-
-    fn try_send(
-        &self,
-        peer: usize,
-        bytes: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Header,
-    ) -> Result<bool, Failure> {
-        let Shape { slot_bytes, .. } = self.shape;
-        assert!(bytes <= slot_bytes, "a message of {bytes} bytes for slots of {slot_bytes}");
-        self.progress().map_err(|failure| self.fail(failure))?;
-        match &self.inbox {
-            Some(inbox) => self.send_by_put(inbox, peer, bytes, fill),
-            None => self.send_message(peer, bytes, fill),
-        }
-    }
-
-    fn try_receive(&self, peer: usize, take: &mut Take<'_>) -> Result<bool, Failure> {
-        self.progress().map_err(|failure| self.fail(failure))?;
-        match &self.inbox {
-            Some(inbox) => self.receive_put(inbox, peer, take),
-            None => self.receive_message(peer, take),
-        }
-    }
-
-    fn bell(&self) -> u32 {
-        self.bell.load(Ordering::Acquire)
-    }
-
-    fn park(&self, seen: u32, wait: &Wait<'_>) -> Result<(), Failure> {
-        let until = Instant::now() + SLICE;
-        let mut pause = self.world.pause();
-        loop {
-            if let Some(failure) = self.failure() {
-                return Err(failure);
-            }
-            if let Some(failure) = wait.expired(self.world.rank) {
-                return Err(self.fail(failure));
-            }
-            self.progress().map_err(|failure| self.fail(failure))?;
-            if self.bell() != seen {
-                return Ok(());
-            }
-            if let Some(failure) = self.someone_has_left() {
-                return Err(self.fail(failure));
-            }
-            if Instant::now() >= until {
-                return Ok(());
-            }
-            pause.next();
-        }
     }
 
     unsafe fn finish(&self, wait: &Wait<'_>) -> Result<(), Failure> {
@@ -531,6 +479,61 @@ unsafe impl Transport for Group {
         self.lock().failure.clone()
     }
 
+    fn bell(&self) -> u32 {
+        self.bell.load(Ordering::Acquire)
+    }
+
+    fn park(&self, seen: u32, wait: &Wait<'_>) -> Result<(), Failure> {
+        let until = Instant::now() + SLICE;
+        let mut pause = self.world.pause();
+        loop {
+            if let Some(failure) = self.failure() {
+                return Err(failure);
+            }
+            if let Some(failure) = wait.expired(self.world.rank) {
+                return Err(self.fail(failure));
+            }
+            self.progress().map_err(|failure| self.fail(failure))?;
+            if self.bell() != seen {
+                return Ok(());
+            }
+            if let Some(failure) = self.someone_has_left() {
+                return Err(self.fail(failure));
+            }
+            if Instant::now() >= until {
+                return Ok(());
+            }
+            pause.next();
+        }
+    }
+}
+
+impl DataPlane for Group {
+    fn try_send(&self, peer: usize, bytes: usize, fill: &mut Fill<'_>) -> Result<bool, Failure> {
+        let Shape { slot_bytes, .. } = self.shape;
+        assert!(bytes <= slot_bytes, "a message of {bytes} bytes for slots of {slot_bytes}");
+        self.progress().map_err(|failure| self.fail(failure))?;
+        match &self.inbox {
+            Some(inbox) => self.send_by_put(inbox, peer, bytes, fill),
+            None => self.send_message(peer, bytes, fill),
+        }
+    }
+
+    fn try_receive(&self, peer: usize, take: &mut Take<'_>) -> Result<bool, Failure> {
+        self.progress().map_err(|failure| self.fail(failure))?;
+        match &self.inbox {
+            Some(inbox) => self.receive_put(inbox, peer, take),
+            None => self.receive_message(peer, take),
+        }
+    }
+}
+
+// SAFETY: windows are those of the host's endpoint, whose contract is the same.
+unsafe impl MemoryPlane for Group {
+    fn shares_memory(&self, peer: usize) -> bool {
+        self.node.as_ref().is_some_and(|node| node.places[peer].is_some())
+    }
+
     fn allocate(&self, bytes: usize) -> Result<Option<Window>, Failure> {
         // In the words of the whole group, not of the host's.
         let name = |failure| match failure {
@@ -548,73 +551,19 @@ unsafe impl Transport for Group {
         let place = self.node.as_ref().and_then(|node| Some((node, node.places[peer]?)));
         place.map_or(Ok(None), |(node, place)| node.endpoint.peer_window(place, id))
     }
-
-    fn shares_memory(&self, peer: usize) -> bool {
-        self.node.as_ref().is_some_and(|node| node.places[peer].is_some())
-    }
 }
 
-// SAFETY: every call is passed on to a transport that keeps the contract.
-unsafe impl Transport for MpiEndpoint {
-    fn rank(&self) -> usize {
-        self.transport().rank()
+// SAFETY: the variant does not change, and each holds one transport that keeps the contract.
+unsafe impl Composite for MpiEndpoint {
+    fn control(&self) -> &dyn ControlPlane {
+        self.transport()
     }
-    fn shape(&self) -> Shape {
-        self.transport().shape()
+
+    fn data(&self) -> &dyn DataPlane {
+        self.transport()
     }
-    unsafe fn enter(&self, ticket: Ticket, wait: &Wait<'_>) -> Result<(), Failure> {
-        // SAFETY: the caller's promise.
-        unsafe { self.transport().enter(ticket, wait) }
-    }
-    fn ticket(&self, peer: usize) -> Ticket {
-        self.transport().ticket(peer)
-    }
-    fn try_send(
-        &self,
-        peer: usize,
-        bytes: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Header,
-    ) -> Result<bool, Failure> {
-        self.transport().try_send(peer, bytes, fill)
-    }
-    fn try_receive(&self, peer: usize, take: &mut Take<'_>) -> Result<bool, Failure> {
-        self.transport().try_receive(peer, take)
-    }
-    fn bell(&self) -> u32 {
-        self.transport().bell()
-    }
-    fn park(&self, seen: u32, wait: &Wait<'_>) -> Result<(), Failure> {
-        self.transport().park(seen, wait)
-    }
-    unsafe fn finish(&self, wait: &Wait<'_>) -> Result<(), Failure> {
-        // SAFETY: the caller's promise.
-        unsafe { self.transport().finish(wait) }
-    }
-    fn fail(&self, failure: Failure) -> Failure {
-        self.transport().fail(failure)
-    }
-    fn failure(&self) -> Option<Failure> {
-        self.transport().failure()
-    }
-    fn allocate(&self, bytes: usize) -> Result<Option<Window>, Failure> {
-        self.transport().allocate(bytes)
-    }
-    fn owns(&self, window: &Window) -> bool {
-        self.transport().owns(window)
-    }
-    fn peer_window(&self, peer: usize, id: WindowId) -> Result<Option<Window>, Failure> {
-        self.transport().peer_window(peer, id)
-    }
-    fn shares_memory(&self, peer: usize) -> bool {
-        self.transport().shares_memory(peer)
-    }
-    fn slots(&self) -> Option<&dyn Slots> {
-        self.transport().slots()
-    }
-    fn offer(&self, shared: Arc<dyn Any + Send + Sync>) -> Option<WindowId> {
-        self.transport().offer(shared)
-    }
-    fn offered(&self, peer: usize, id: WindowId) -> Option<Arc<dyn Any + Send + Sync>> {
-        self.transport().offered(peer, id)
+
+    fn memory(&self) -> &dyn MemoryPlane {
+        self.transport()
     }
 }

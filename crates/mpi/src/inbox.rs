@@ -30,7 +30,7 @@ impl Inbox {
     /// Inboxes for a group, in memory that an earlier one has left if that is enough; all must call
     /// it. `None` where the library has no such memory on some PE, or the group is too large for
     /// it.
-    pub fn open(
+    pub(crate) fn open(
         world: &Shared,
         comm: Comm,
         shape: Shape,
@@ -53,7 +53,7 @@ impl Inbox {
     }
 
     /// Where `sender` puts its message number `index`, in everyone's inbox.
-    pub fn place(&self, sender: usize, index: u64) -> usize {
+    pub(crate) fn place(&self, sender: usize, index: u64) -> usize {
         (sender * self.depth + (index % self.depth as u64) as usize) * self.stride
     }
 }

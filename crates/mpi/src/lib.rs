@@ -20,6 +20,7 @@ let endpoint = world.join(&Options::default(), &Wait::timeout(Duration::from_sec
 # Ok::<(), syncline_mpi::JoinError>(())
 ```"
 )]
+#![warn(unreachable_pub)]
 
 #[cfg(feature = "mpi")]
 mod call;

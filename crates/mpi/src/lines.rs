@@ -11,15 +11,15 @@ pub(crate) struct Lines(Vec<Line>);
 
 impl Lines {
     /// Bytes before the payload; as many as a line, so that the payload is aligned too.
-    pub const HEADER_BYTES: usize = 64;
+    pub(crate) const HEADER_BYTES: usize = 64;
 
     /// Room for a payload of `bytes`.
-    pub fn new(bytes: usize) -> Self {
+    pub(crate) fn new(bytes: usize) -> Self {
         Self(vec![Line([0; Self::HEADER_BYTES]); 1 + bytes.div_ceil(Self::HEADER_BYTES)])
     }
 
     /// Header and payload.
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         let bytes = self.0.len() * Self::HEADER_BYTES;
         // SAFETY: lines are arrays of bytes without gaps, and these are borrowed for as long as the
         // result.
@@ -27,7 +27,7 @@ impl Lines {
     }
 
     /// Header and payload.
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         let bytes = self.0.len() * Self::HEADER_BYTES;
         // SAFETY: lines are arrays of bytes without gaps, and these are borrowed for as long as the
         // result.

@@ -75,7 +75,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    pub fn new(comm: Comm, rank: usize, shape: Shape) -> Self {
+    pub(crate) fn new(comm: Comm, rank: usize, shape: Shape) -> Self {
         let Shape { size, depth, .. } = shape;
         let from = |_| From {
             message: Incoming::Nothing,
@@ -103,12 +103,12 @@ impl Progress {
     }
 
     /// A buffer for a message.
-    pub fn buffer(&mut self) -> Lines {
+    pub(crate) fn buffer(&mut self) -> Lines {
         self.spare.pop().unwrap_or_else(|| Lines::new(self.shape.slot_bytes))
     }
 
     /// Looks for everything that may have come or gone; says whether something has.
-    pub fn step(&mut self, turn: &Turn<'_>) -> Result<bool, MpiError> {
+    pub(crate) fn step(&mut self, turn: &Turn<'_>) -> Result<bool, MpiError> {
         let mut moved = false;
         while let Some((source, control)) = self.next_control(turn)? {
             self.hear(source, control, turn)?;
@@ -167,7 +167,7 @@ impl Progress {
     }
 
     /// As the arbiter: commits the next refit when all have done their part and none has failed.
-    pub fn arbitrate(&mut self, turn: &Turn<'_>) -> Result<(), MpiError> {
+    pub(crate) fn arbitrate(&mut self, turn: &Turn<'_>) -> Result<(), MpiError> {
         let next = self.committed + 1;
         if self.failure.is_none() && self.done.iter().all(|done| *done >= next) {
             self.committed = next;
@@ -177,7 +177,7 @@ impl Progress {
     }
 
     /// As the arbiter: the first failure that it hears of is the group's.
-    pub fn decide(&mut self, failure: Failure, turn: &Turn<'_>) -> Result<(), MpiError> {
+    pub(crate) fn decide(&mut self, failure: Failure, turn: &Turn<'_>) -> Result<(), MpiError> {
         if self.failure.is_some() {
             return Ok(());
         }
@@ -191,7 +191,7 @@ impl Progress {
         others.try_for_each(|peer| self.tell(peer, control, turn))
     }
 
-    pub fn tell(
+    pub(crate) fn tell(
         &mut self,
         peer: usize,
         control: &Control,
@@ -207,7 +207,7 @@ impl Progress {
     }
 
     /// Sends what was packed for slot `at`.
-    pub fn send_slot(
+    pub(crate) fn send_slot(
         &mut self,
         at: usize,
         slot: Lines,
@@ -275,12 +275,12 @@ impl Progress {
     }
 
     /// Whether something is still on its way out.
-    pub fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         !self.controls.is_empty() || self.slots.iter().any(|slot| matches!(slot, Slot::Sending(..)))
     }
 
     /// Lets go of everything; what MPI may still read or write stays where it is, for ever.
-    pub fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         std::mem::take(&mut self.controls).into_iter().for_each(std::mem::forget);
         std::mem::take(&mut self.slots).into_iter().for_each(std::mem::forget);
         for from in &mut self.incoming {

@@ -131,26 +131,26 @@ impl World {
 
 impl Shared {
     /// The pauses of somebody who waits.
-    pub fn pause(&self) -> Pause {
+    pub(crate) fn pause(&self) -> Pause {
         Pause { looks: 0, is_crowded: self.is_crowded }
     }
 
     /// The right to call MPI; whoever has it, has it alone.
-    pub fn turn(&self) -> Turn<'_> {
+    pub(crate) fn turn(&self) -> Turn<'_> {
         self.turn.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// A number that no earlier join had.
-    pub fn next_join(&self) -> u64 {
+    pub(crate) fn next_join(&self) -> u64 {
         self.joins.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub fn local(&self, error: &MpiError) -> Failure {
+    pub(crate) fn local(&self, error: &MpiError) -> Failure {
         Failure::Local { rank: self.rank, message: error.to_string() }
     }
 
     /// Waits until `request` has completed; on `Err` it has not, and what it uses must stay.
-    pub fn complete(&self, request: &mut Request, wait: &Wait<'_>) -> Result<(), Failure> {
+    pub(crate) fn complete(&self, request: &mut Request, wait: &Wait<'_>) -> Result<(), Failure> {
         let mut pause = self.pause();
         loop {
             let done = request.is_done(&self.turn()).map_err(|error| self.local(&error))?;
@@ -165,13 +165,13 @@ impl Shared {
     }
 
     /// Waits until all processes of `comm` are here.
-    pub fn barrier(&self, comm: Comm, wait: &Wait<'_>) -> Result<(), Failure> {
+    pub(crate) fn barrier(&self, comm: Comm, wait: &Wait<'_>) -> Result<(), Failure> {
         let request = comm.barrier(&self.turn());
         self.complete(&mut request.map_err(|error| self.local(&error))?, wait)
     }
 
     /// Everyone's bytes, by rank; all pass as many.
-    pub fn gather(
+    pub(crate) fn gather(
         &self,
         comm: Comm,
         size: usize,
@@ -190,7 +190,7 @@ impl Shared {
     }
 
     /// Everyone's words, by rank; all pass as many.
-    pub fn gather_words(
+    pub(crate) fn gather_words(
         &self,
         comm: Comm,
         size: usize,
@@ -202,7 +202,7 @@ impl Shared {
     }
 
     /// A communicator of its own for a group.
-    pub fn duplicate(&self, wait: &Wait<'_>) -> Result<Comm, Failure> {
+    pub(crate) fn duplicate(&self, wait: &Wait<'_>) -> Result<Comm, Failure> {
         let mut made = Box::new(Comm::null());
         // SAFETY: the place stays until the request has completed, or for ever.
         let request = unsafe { Comm::world().duplicate(&mut made, &self.turn()) };
@@ -241,7 +241,7 @@ pub(crate) struct Pause {
 }
 
 impl Pause {
-    pub fn next(&mut self) {
+    pub(crate) fn next(&mut self) {
         self.looks += 1;
         match self.looks {
             // A message under way arrives within that, where every PE has a core.

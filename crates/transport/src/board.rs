@@ -105,7 +105,7 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// The layout for a group of this shape, or `None` if it exceeds the address space.
-    pub fn new(shape: Shape) -> Option<Self> {
+    pub(crate) fn new(shape: Shape) -> Option<Self> {
         let Shape { size, depth, slot_bytes } = shape;
         let members = size_of::<BoardHeader>();
         // One more record than PEs: where a stranger that fails the group says why.
@@ -141,13 +141,13 @@ pub(crate) struct Board {
 
 impl Board {
     /// The board of this layout in `region`.
-    pub fn new(region: Arc<Region>, layout: Layout) -> Self {
+    pub(crate) fn new(region: Arc<Region>, layout: Layout) -> Self {
         assert!(region.bytes() >= layout.bytes, "{} for {}", region.bytes(), layout.bytes);
         Self { region, layout }
     }
 
     /// Writes the parameters on a board that nobody takes for one yet.
-    pub fn initialise(&self) {
+    pub(crate) fn initialise(&self) {
         let Shape { size, depth, slot_bytes } = self.layout.shape;
         let header = self.header();
         header.size.store(size as u64, Ordering::Relaxed);
@@ -158,12 +158,12 @@ impl Board {
     }
 
     /// Says in a new file that a board is being made there.
-    pub fn announce(file: &File) -> rustix::io::Result<()> {
+    pub(crate) fn announce(file: &File) -> rustix::io::Result<()> {
         rustix::io::pwrite(file, &IN_THE_MAKING.to_ne_bytes(), 0).map(|_| ())
     }
 
     /// How far the board in `file` is, if there is one.
-    pub fn state(file: &File) -> Option<BoardState> {
+    pub(crate) fn state(file: &File) -> Option<BoardState> {
         let mut magic = [0; 8];
         file.read_exact_at(&mut magic, 0).ok()?;
         match u64::from_ne_bytes(magic) {
@@ -177,7 +177,7 @@ impl Board {
     }
 
     /// The parameters that the creator of the board at the start of `region` wrote, if it is one.
-    pub fn shape_in(region: &Region) -> Option<Shape> {
+    pub(crate) fn shape_in(region: &Region) -> Option<Shape> {
         assert!(region.bytes() >= size_of::<BoardHeader>());
         // SAFETY: the region is long enough, page-aligned, and lives as long as the reference;
         // every field is atomic, so that other processes may write meanwhile.
@@ -193,12 +193,12 @@ impl Board {
     }
 
     /// Bytes of its region, which is whole pages.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         pages(self.layout.bytes) as u64
     }
 
     /// The group's parameters.
-    pub fn shape(&self) -> Shape {
+    pub(crate) fn shape(&self) -> Shape {
         self.layout.shape
     }
 
@@ -211,28 +211,28 @@ impl Board {
     }
 
     /// The start of the board.
-    pub fn header(&self) -> &BoardHeader {
+    pub(crate) fn header(&self) -> &BoardHeader {
         self.part(0)
     }
 
     /// The record of PE `rank`.
-    pub fn member(&self, rank: usize) -> &Member {
+    pub(crate) fn member(&self, rank: usize) -> &Member {
         assert!(rank <= self.layout.shape.size, "PE {rank} of {}", self.layout.shape.size);
         self.part(self.layout.members + rank * size_of::<Member>())
     }
 
     /// Whose record a process uses that is not part of the group.
-    pub fn stranger(&self) -> usize {
+    pub(crate) fn stranger(&self) -> usize {
         self.layout.shape.size
     }
 
     /// Every PE's record.
-    pub fn members(&self) -> impl Iterator<Item = &Member> {
+    pub(crate) fn members(&self) -> impl Iterator<Item = &Member> {
         (0..self.layout.shape.size).map(|rank| self.member(rank))
     }
 
     /// The state of slot `slot` of `rank`: [`FREE`], [`CLAIMED`] or [`FULL`].
-    pub fn busy(&self, rank: usize, slot: usize) -> &AtomicU32 {
+    pub(crate) fn busy(&self, rank: usize, slot: usize) -> &AtomicU32 {
         assert!(rank < self.layout.shape.size && slot < self.layout.shape.depth);
         let index = rank * self.layout.shape.depth + slot;
         self.part(self.layout.busy + index * size_of::<AtomicU32>())
@@ -244,19 +244,19 @@ impl Board {
     }
 
     /// The queue from one PE to another.
-    pub fn pair(&self, from: usize, to: usize) -> &Pair {
+    pub(crate) fn pair(&self, from: usize, to: usize) -> &Pair {
         self.part(self.pair_offset(from, to))
     }
 
     /// The place of message `index` in that queue. A sender has no more than `depth` messages under
     /// way, so that a place is free again before its turn comes.
-    pub fn entry(&self, from: usize, to: usize, index: u64) -> &Entry {
+    pub(crate) fn entry(&self, from: usize, to: usize, index: u64) -> &Entry {
         let place = (index % self.layout.shape.depth as u64) as usize;
         self.part(self.pair_offset(from, to) + size_of::<Pair>() + place * size_of::<Entry>())
     }
 
     /// The first byte of a slot.
-    pub fn slot(&self, rank: usize, slot: usize) -> *mut u8 {
+    pub(crate) fn slot(&self, rank: usize, slot: usize) -> *mut u8 {
         assert!(rank < self.layout.shape.size && slot < self.layout.shape.depth);
         let index = rank * self.layout.shape.depth + slot;
         let offset = self.layout.slots + index * pages(self.layout.shape.slot_bytes);
@@ -265,17 +265,17 @@ impl Board {
     }
 
     /// Keeps the board mapped.
-    pub fn keep(&self) -> Arc<Region> {
+    pub(crate) fn keep(&self) -> Arc<Region> {
         self.region.clone()
     }
 
     /// Rings every PE's bell.
-    pub fn ring_all(&self) {
+    pub(crate) fn ring_all(&self) {
         self.members().for_each(|member| member.bell.ring());
     }
 
     /// Refits committed so far, and the failure if there is one.
-    pub fn verdict(&self) -> (u64, Option<Failure>) {
+    pub(crate) fn verdict(&self) -> (u64, Option<Failure>) {
         // Acquire: whoever sees a failure sees its record; whoever sees a commit sees the data.
         let word = self.header().verdict.load(Ordering::Acquire);
         let reporter = (word & 0xffff) as usize;
@@ -293,7 +293,7 @@ impl Board {
     }
 
     /// Commits refit `epoch` unless the group has failed; the first to see every PE done does it.
-    pub fn commit(&self, epoch: u64) {
+    pub(crate) fn commit(&self, epoch: u64) {
         let (before, after) = (epoch.wrapping_sub(1) << 16, epoch << 16);
         let verdict = &self.header().verdict;
         if verdict.compare_exchange(before, after, Ordering::AcqRel, Ordering::Acquire).is_ok() {
@@ -302,7 +302,7 @@ impl Board {
     }
 
     /// Fails the group on behalf of `rank` unless it has failed already.
-    pub fn fail(&self, rank: usize, failure: &Failure) {
+    pub(crate) fn fail(&self, rank: usize, failure: &Failure) {
         self.fail_before(u64::MAX, rank, failure);
     }
 
@@ -310,7 +310,7 @@ impl Board {
     ///
     /// One word holds commits and failure, so that no PE can see a refit committed that another
     /// sees failed.
-    pub fn fail_before(&self, before: u64, rank: usize, failure: &Failure) {
+    pub(crate) fn fail_before(&self, before: u64, rank: usize, failure: &Failure) {
         let verdict = &self.header().verdict;
         let mut word = verdict.load(Ordering::Acquire);
         let is_open = |word: u64| word & 0xffff == 0 && word >> 16 < before;
@@ -332,7 +332,7 @@ impl Board {
 
 impl Member {
     /// Publishes what this PE announces; visible to whoever sees `entered` stored after it.
-    pub fn set_ticket(&self, ticket: Ticket) {
+    pub(crate) fn set_ticket(&self, ticket: Ticket) {
         let (window, [first, second]) = ticket.window.unwrap_or_default();
         let flags = u64::from(ticket.window.is_some()) | u64::from(ticket.is_held) << 1;
         let words = [ticket.fingerprint, flags, window.place, window.bytes, first, second];
@@ -342,7 +342,7 @@ impl Member {
     }
 
     /// What this PE announced.
-    pub fn ticket(&self) -> Ticket {
+    pub(crate) fn ticket(&self) -> Ticket {
         let [fingerprint, flags, place, bytes, first, second] =
             std::array::from_fn(|place| self.ticket[place].load(Ordering::Relaxed));
         let window =

@@ -12,7 +12,12 @@ use std::time::Duration;
 
 use super::{Failure, FreeSlot, Header, Ticket, Transport, Wait};
 
-/// Runs all checks; says what does not hold.
+/// What a transport does not do as it must.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Violation(String);
+
+/// Runs all checks; returns the first that does not hold.
 ///
 /// ```
 /// use std::time::Duration;
@@ -27,17 +32,8 @@ use super::{Failure, FreeSlot, Header, Ticket, Transport, Wait};
 /// });
 /// # Ok::<(), local::GroupError>(())
 /// ```
-pub fn check(transport: &mut dyn Transport, timeout: Duration) -> Result<(), String> {
-    let suite = Suite { transport, timeout };
-    suite.tickets()?;
-    suite.sizes()?;
-    suite.order_and_back_pressure()?;
-    suite.everyone_to_everyone()?;
-    suite.slots_in_place()?;
-    suite.windows()?;
-    suite.offers()?;
-    suite.silence_times_out()?;
-    suite.failure_is_agreed()
+pub fn check(transport: &mut dyn Transport, timeout: Duration) -> Result<(), Violation> {
+    Suite { transport, timeout }.all().map_err(Violation)
 }
 
 struct Suite<'a> {
@@ -51,6 +47,18 @@ fn byte(from: usize, to: usize, number: usize, at: usize) -> u8 {
 }
 
 impl Suite<'_> {
+    fn all(&self) -> Result<(), String> {
+        self.tickets()?;
+        self.sizes()?;
+        self.order_and_back_pressure()?;
+        self.everyone_to_everyone()?;
+        self.slots_in_place()?;
+        self.windows()?;
+        self.offers()?;
+        self.silence_times_out()?;
+        self.failure_is_agreed()
+    }
+
     fn wait(&self) -> Wait<'static> {
         Wait::timeout(self.timeout)
     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::board::{ABSENT, Board, FULL, JOINED, LEFT};
 use super::failure::Shape;
 use super::{
-    Arrival, Failure, FreeSlot, Header, Phase, Slots, Take, Ticket, Transport, Wait, Window,
-    WindowId, slots,
+    Arrival, ControlPlane, DataPlane, Failure, Fill, FreeSlot, Header, MemoryPlane, Phase, Slots,
+    Take, Ticket, Wait, Window, WindowId, slots,
 };
 
 /// How long a PE sleeps before it looks whether the others are still alive.
@@ -178,10 +178,9 @@ impl Endpoint {
     }
 }
 
-// SAFETY: `Board` and `Backing` do what the contract asks for: `enter` and `finish` wait for the
-// counters of all PEs, the verdict is one word, and windows are known by the memory that they were
-// allocated in.
-unsafe impl Transport for Endpoint {
+// SAFETY: `enter` and `finish` wait for the counters of all PEs on the board, and the verdict is one
+// word.
+unsafe impl ControlPlane for Endpoint {
     fn rank(&self) -> usize {
         self.rank
     }
@@ -207,69 +206,6 @@ unsafe impl Transport for Endpoint {
 
     fn ticket(&self, peer: usize) -> Ticket {
         self.board.member(peer).ticket()
-    }
-
-    fn try_send(
-        &self,
-        peer: usize,
-        bytes: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Header,
-    ) -> Result<bool, Failure> {
-        let Shape { size, slot_bytes, .. } = self.board.shape();
-        assert!(bytes <= slot_bytes, "a message of {bytes} bytes for slots of {slot_bytes}");
-        assert!(peer < size, "PE {peer} of {size}");
-        let Some(mut slot) = self.claim_free() else { return Ok(false) };
-        let header = fill(&mut slot.bytes_mut()[..bytes]);
-        self.publish(slot, peer, bytes, header);
-        Ok(true)
-    }
-
-    fn try_receive(&self, peer: usize, take: &mut Take<'_>) -> Result<bool, Failure> {
-        let Some(arrival) = self.claim_arrived(peer)? else { return Ok(false) };
-        let guard = FailOnPanic::new(self, "the receiver of a message");
-        let taken = take(arrival.header(), arrival.bytes());
-        guard.disarm();
-        taken.map_err(|failure| self.fail(failure))?;
-        Ok(true)
-    }
-
-    fn slots(&self) -> Option<&dyn Slots> {
-        Some(self)
-    }
-
-    fn offer(&self, shared: Arc<dyn Any + Send + Sync>) -> Option<WindowId> {
-        self.backing.offer(shared)
-    }
-
-    fn offered(&self, _: usize, id: WindowId) -> Option<Arc<dyn Any + Send + Sync>> {
-        self.backing.offered(id)
-    }
-
-    fn bell(&self) -> u32 {
-        self.board.member(self.rank).bell.count()
-    }
-
-    fn park(&self, seen: u32, wait: &Wait<'_>) -> Result<(), Failure> {
-        if let Some(failure) = self.failure() {
-            return Err(failure);
-        }
-        // Who gives up in the end of a refit does so before it is committed, or not at all.
-        let before = match wait.phase {
-            Phase::Finish => self.epoch.load(Ordering::Relaxed),
-            _ => u64::MAX,
-        };
-        if let Some(failure) = wait.expired(self.rank) {
-            return Err(self.fail_before(before, self.named(failure)));
-        }
-        let bell = &self.board.member(self.rank).bell;
-        bell.sleep(seen, wait.left(SLICE));
-        if bell.count() != seen {
-            return Ok(());
-        }
-        match self.someone_is_missing() {
-            Some(failure) => Err(self.fail_before(before, failure)),
-            None => Ok(()),
-        }
     }
 
     unsafe fn finish(&self, wait: &Wait<'_>) -> Result<(), Failure> {
@@ -307,6 +243,66 @@ unsafe impl Transport for Endpoint {
         self.board.verdict().1
     }
 
+    fn bell(&self) -> u32 {
+        self.board.member(self.rank).bell.count()
+    }
+
+    fn park(&self, seen: u32, wait: &Wait<'_>) -> Result<(), Failure> {
+        if let Some(failure) = self.failure() {
+            return Err(failure);
+        }
+        // Who gives up in the end of a refit does so before it is committed, or not at all.
+        let before = match wait.phase {
+            Phase::Finish => self.epoch.load(Ordering::Relaxed),
+            _ => u64::MAX,
+        };
+        if let Some(failure) = wait.expired(self.rank) {
+            return Err(self.fail_before(before, self.named(failure)));
+        }
+        let bell = &self.board.member(self.rank).bell;
+        bell.sleep(seen, wait.left(SLICE));
+        if bell.count() != seen {
+            return Ok(());
+        }
+        match self.someone_is_missing() {
+            Some(failure) => Err(self.fail_before(before, failure)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl DataPlane for Endpoint {
+    fn try_send(&self, peer: usize, bytes: usize, fill: &mut Fill<'_>) -> Result<bool, Failure> {
+        let Shape { size, slot_bytes, .. } = self.board.shape();
+        assert!(bytes <= slot_bytes, "a message of {bytes} bytes for slots of {slot_bytes}");
+        assert!(peer < size, "PE {peer} of {size}");
+        let Some(mut slot) = self.claim_free() else { return Ok(false) };
+        let header = fill(&mut slot.bytes_mut()[..bytes]);
+        self.publish(slot, peer, bytes, header);
+        Ok(true)
+    }
+
+    fn try_receive(&self, peer: usize, take: &mut Take<'_>) -> Result<bool, Failure> {
+        let Some(arrival) = self.claim_arrived(peer)? else { return Ok(false) };
+        let guard = FailOnPanic::new(self, "the receiver of a message");
+        let taken = take(arrival.header(), arrival.bytes());
+        guard.disarm();
+        taken.map_err(|failure| self.fail(failure))?;
+        Ok(true)
+    }
+
+    fn slots(&self) -> Option<&dyn Slots> {
+        Some(self)
+    }
+}
+
+// SAFETY: windows are known by the memory that they were allocated in, and every PE of a board
+// reaches those of all others.
+unsafe impl MemoryPlane for Endpoint {
+    fn shares_memory(&self, _: usize) -> bool {
+        true
+    }
+
     fn allocate(&self, bytes: usize) -> Result<Option<Window>, Failure> {
         let window = self.backing.allocate(&self.board, self.rank, bytes);
         let window = window.map_err(|message| Failure::Local { rank: self.rank, message })?;
@@ -332,19 +328,27 @@ unsafe impl Transport for Endpoint {
         opened.insert((peer, id), window.clone());
         Ok(Some(window))
     }
+
+    fn offer(&self, shared: Arc<dyn Any + Send + Sync>) -> Option<WindowId> {
+        self.backing.offer(shared)
+    }
+
+    fn offered(&self, _: usize, id: WindowId) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.backing.offered(id)
+    }
 }
 
 /// Fails the group when it is dropped: the code that ran under it has panicked.
 #[must_use = "it guards only while it lives"]
 pub struct FailOnPanic<'a> {
-    transport: &'a dyn Transport,
+    control: &'a dyn ControlPlane,
     what: &'static str,
 }
 
 impl<'a> FailOnPanic<'a> {
     /// Guards code that the failure calls `what`.
-    pub fn new(transport: &'a dyn Transport, what: &'static str) -> Self {
-        Self { transport, what }
+    pub fn new(control: &'a dyn ControlPlane, what: &'static str) -> Self {
+        Self { control, what }
     }
 
     /// Ends the guard without a failure.
@@ -355,8 +359,8 @@ impl<'a> FailOnPanic<'a> {
 
 impl Drop for FailOnPanic<'_> {
     fn drop(&mut self) {
-        let (rank, message) = (self.transport.rank(), format!("{} panicked", self.what));
-        self.transport.fail(Failure::Local { rank, message });
+        let (rank, message) = (self.control.rank(), format!("{} panicked", self.what));
+        self.control.fail(Failure::Local { rank, message });
     }
 }
 

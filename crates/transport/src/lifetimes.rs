@@ -17,10 +17,10 @@
 ///     endpoint.enter(Ticket::default(), &wait).unwrap();
 /// }
 /// ```
-/// So is being a transport.
+/// So is being the control plane that sessions trust.
 /// ```compile_fail,E0200
 /// struct Mine;
-/// impl syncline_transport::Transport for Mine {}
+/// impl syncline_transport::ControlPlane for Mine {}
 /// ```
 struct Sessions;
 

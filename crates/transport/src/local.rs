@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use syncline_transport::{Header, Session, Transport, Wait, local};
+//! use syncline_transport::{ControlPlane, Header, Session, Wait, local};
 //!
 //! let endpoints = local::group(2, &local::Options::default())?;
 //! std::thread::scope(|scope| {

@@ -5,7 +5,7 @@ use super::{Failure, Phase, Ticket, Transport, Wait};
 /// A refit that every PE of the group has entered: the right to move data until it is finished.
 ///
 /// Every PE must finish it. One that is dropped before that leaves the others waiting until they
-/// fail, so whoever gives up reports why with [`Transport::fail`].
+/// fail, so whoever gives up reports why with [`fail`](super::ControlPlane::fail).
 ///
 /// ```
 /// use std::time::Duration;

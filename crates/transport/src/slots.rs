@@ -16,8 +16,8 @@ use super::{Failure, Header};
 
 /// The slots of a group, where its PEs reach them in place.
 ///
-/// [`Transport::try_send`](super::Transport::try_send) and
-/// [`try_receive`](super::Transport::try_receive) claim a slot, use it and end the claim in one
+/// [`DataPlane::try_send`](super::DataPlane::try_send) and
+/// [`try_receive`](super::DataPlane::try_receive) claim a slot, use it and end the claim in one
 /// call. Here these are steps of their own.
 pub trait Slots: Send + Sync {
     /// Claims a slot of this PE that holds no message; `None` if there is none.

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use syncline_layout::PlanOptions;
 use syncline_mpi::RankLauncher;
-use syncline_reshard::{ServiceOptions, Target};
+use syncline_reshard::{CopyService, ServiceOptions, Target};
 
 use crate::jobs::{self, launcher, on_one_host};
 use crate::models::{bind, shards};
-use crate::ranks::{Rank, tp};
+use crate::ranks::Rank;
+use crate::suite::{Fixture, tp};
 
 /// How long ranks wait for each other here.
 const DEADLINE: Duration = Duration::from_secs(4);
@@ -19,7 +20,7 @@ const DEADLINE: Duration = Duration::from_secs(4);
 pub fn endless(rank: &Rank) {
     println!("PID {} {}", rank.rank(), std::process::id());
     let options = ServiceOptions { timeout: DEADLINE, ..Default::default() };
-    let mut service = rank.service((2, 1024), options);
+    let mut service = CopyService::new(rank.try_join((2, 1024)).unwrap(), options);
     let (from, to) = (tp(rank.size()), tp(rank.size() - 1));
     let refit = service.prepare(&from, &to, &PlanOptions::default()).unwrap();
     let mine = shards(&from, rank.rank());

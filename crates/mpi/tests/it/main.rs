@@ -4,14 +4,12 @@
 //! | --- | --- |
 //! | `jobs` | starting this binary as the ranks of a job, and ending it |
 //! | `ranks` | what a rank does that was started so |
-//! | `refits` | for `ranks`: refits of random layouts, slots, conversions, against arrays laid out element by element |
-//! | `services` | for `ranks`: single transfers, plans, versions, progress, cancel, and every mismatch |
-//! | `one_host` | the whole set on 1 to 8 ranks of this machine, by every way |
+//! | `one_host` | the suite of every transport on 1 to 8 ranks of this machine, by every way |
 //! | `kills` | ranks that are killed or stopped |
-//! | `two_hosts` | the whole set between two network namespaces, over TCP |
+//! | `two_hosts` | the suite of every transport between two network namespaces, over TCP |
 //!
-//! `arrays`, `groups`, `meshes`, `models` and `parts` are those of the resharding crate's own
-//! tests: the same refits, and the same oracle.
+//! `arrays`, `groups`, `meshes`, `models`, `parts` and `suite` are those of the resharding crate's
+//! own tests: the same refits, and the same oracle.
 
 #![cfg(feature = "mpi")]
 
@@ -32,6 +30,6 @@ mod one_host;
 #[path = "../../../reshard/tests/it/parts.rs"]
 mod parts;
 mod ranks;
-mod refits;
-mod services;
+#[path = "../../../reshard/tests/it/suite/mod.rs"]
+mod suite;
 mod two_hosts;

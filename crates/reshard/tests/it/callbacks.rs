@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use syncline_device::CancelToken;
 use syncline_layout::PlanOptions;
 use syncline_reshard::{Destination, ServiceError, ServiceOptions, Target};
-use syncline_transport::{Endpoint, Failure, Header, Session, Transport, Wait, local};
+use syncline_transport::{
+    ControlPlane, DataPlane, Endpoint, Failure, Header, Session, Wait, local,
+};
 
 use crate::groups::{Meddled, PATIENCE, agreed, on_endpoints, on_threads};
 use crate::models::{bind, shards};
@@ -270,7 +272,7 @@ fn a_transport_that_panics_in_a_refit_fails_it_for_all() {
         let rank = endpoint.rank();
         let meddled = Meddled::in_place(
             endpoint,
-            Box::new(move |_, _, _| {
+            Box::new(move |_, _, _, _| {
                 if rank == 1 {
                     silent_panic("in the transport");
                 }

@@ -15,7 +15,7 @@ use syncline_reshard::{
     CopyService, DestinationError, ServiceError, ServiceOptions, Target, Targets, Versions,
 };
 use syncline_tensor::Dtype;
-use syncline_transport::{Endpoint, Transport, Wait, Window, local, shm};
+use syncline_transport::{ControlPlane, Transport, Wait, Window, local, shm};
 
 use crate::devices::{bind_on, second_cpu};
 use crate::groups::{Meddle, Meddled, PATIENCE, agreed, on_endpoints};
@@ -52,7 +52,7 @@ enum Where {
 }
 
 /// The byte to change, of a message from PE 0 to PE 1.
-fn victim(endpoint: &Endpoint, message: &mut [u8], place: Where, wire_bytes: u64) -> *mut u8 {
+fn victim(endpoint: &dyn Transport, message: &mut [u8], place: Where, wire_bytes: u64) -> *mut u8 {
     match place {
         Where::Slot => &mut message[(ELEMENTS * wire_bytes) as usize + 5],
         // Of three checksums one is in the header.
@@ -89,7 +89,7 @@ fn refit_twice(way: Way, on_device: bool) -> String {
     agreed(on_endpoints(local::group(3, &group).unwrap(), |endpoint| {
         let (rank, sent) = (endpoint.rank(), AtomicU32::new(0));
         let wire_bytes = source.bytes().min(target.bytes());
-        let meddle: Meddle = Box::new(move |endpoint, _, message| {
+        let meddle: Meddle = Box::new(move |endpoint, _, message, _| {
             if sent.fetch_add(1, Ordering::Relaxed) == 1 {
                 // SAFETY: a byte that nobody else touches until the message is sent.
                 unsafe { *victim(endpoint, message, way.place, wire_bytes) ^= 0x10 };
@@ -188,7 +188,7 @@ fn a_changed_byte_of_a_single_transfer_is_named_by_its_tag() {
     for (at, what) in [(0, "tag 4"), (45, "tag 5"), (119, "tag 6"), (124, "tag 6")] {
         let error = agreed(on_endpoints(local::group(2, &group).unwrap(), |endpoint| {
             let (rank, sent) = (endpoint.rank(), AtomicU32::new(0));
-            let meddle: Meddle = Box::new(move |_, _, message| {
+            let meddle: Meddle = Box::new(move |_, _, message, _| {
                 if rank == 0 && sent.fetch_add(1, Ordering::Relaxed) == 1 {
                     message[at] ^= 1;
                 }
@@ -254,7 +254,7 @@ pub fn refit_corrupted(scenario: &Scenario) -> String {
     let endpoint = shm::join(&name, rank, size, &options, &wait).unwrap();
     let (from, to) = (on_one(0, Dtype::F32), on_one(1, Dtype::F32));
     let (sent, told, is_slot) = (AtomicU32::new(0), scenario.clone(), what.contains("slot"));
-    let meddle: Meddle = Box::new(move |endpoint, _, message| {
+    let meddle: Meddle = Box::new(move |endpoint, _, message, _| {
         if rank == 0 && sent.fetch_add(1, Ordering::Relaxed) == 2 {
             let place = if is_slot { Where::Slot } else { Where::Window };
             flip_by_another_process(victim(endpoint, message, place, 4), &told);

@@ -1,12 +1,13 @@
 //! Groups of threads, each with its shards of a made-up model.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use syncline_layout::Layout;
 use syncline_reshard::{CopyService, ServiceError, ServiceOptions};
 use syncline_transport::{
-    Arrival, Endpoint, Failure, FreeSlot, Header, Shape, Slots, Take, Ticket, Transport, Wait,
-    Window, WindowId, local,
+    Arrival, Composite, ControlPlane, DataPlane, Endpoint, Failure, Fill, FreeSlot, Header,
+    MemoryPlane, Slots, Take, Transport, local,
 };
 
 /// Long enough for a busy machine, short enough to end a test that is stuck.
@@ -51,104 +52,89 @@ pub fn agreed<T: std::fmt::Debug>(results: Vec<Result<T, ServiceError>>) -> Stri
     errors.into_iter().next().unwrap()
 }
 
-/// What is done to a message before it is sent: to its bytes, or to whatever the endpoint lets one
-/// reach.
-pub type Meddle = Box<dyn Fn(&Endpoint, usize, &mut [u8]) + Send + Sync>;
+/// What is done to a message before it is sent to a PE: to its bytes, to its header, or to what
+/// else the transport reaches.
+pub type Meddle = Box<dyn Fn(&dyn Transport, usize, &mut [u8], &mut Header) + Send + Sync>;
 
-/// An endpoint that meddles with what it sends, after it was filled and summed.
+/// A transport that meddles with what it sends, after it was filled and summed.
 pub struct Meddled {
-    inner: Endpoint,
-    /// Whether lanes fill and empty slots in place, as over shared memory, or messages are copied
-    /// on the way.
+    inner: Arc<dyn Transport>,
+    messages: MeddledMessages,
+}
+
+struct MeddledMessages {
+    inner: Arc<dyn Transport>,
+    /// Whether lanes fill and empty slots in place, where the transport has slots, or messages are
+    /// copied on the way.
     in_place: bool,
     meddle: Meddle,
 }
 
 impl Meddled {
     /// Messages are copied on the way, and arrive as they are.
-    pub fn copying(inner: Endpoint) -> Self {
-        Self { inner, in_place: false, meddle: Box::new(|_, _, _| ()) }
+    pub fn copying(inner: impl Transport + 'static) -> Self {
+        Self::new(inner, false, Box::new(|_, _, _, _| ()))
     }
 
-    /// Slots are filled in place, and `meddle` is called with the receiver and the bytes of every
+    /// Slots are filled in place where the transport has them, and `meddle` is called for every
     /// message.
-    pub fn in_place(inner: Endpoint, meddle: Meddle) -> Self {
-        Self { inner, in_place: true, meddle }
+    pub fn in_place(inner: impl Transport + 'static, meddle: Meddle) -> Self {
+        Self::new(inner, true, meddle)
+    }
+
+    fn new(inner: impl Transport + 'static, in_place: bool, meddle: Meddle) -> Self {
+        let inner: Arc<dyn Transport> = Arc::new(inner);
+        Self { messages: MeddledMessages { inner: inner.clone(), in_place, meddle }, inner }
     }
 }
 
-// SAFETY: what concerns memory and agreement is passed on to an endpoint that keeps the contract.
-unsafe impl Transport for Meddled {
-    fn try_send(
-        &self,
-        peer: usize,
-        bytes: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Header,
-    ) -> Result<bool, Failure> {
+// SAFETY: the planes are those of one transport that keeps the contract; messages carry no promise.
+unsafe impl Composite for Meddled {
+    fn control(&self) -> &dyn ControlPlane {
+        &*self.inner
+    }
+    fn data(&self) -> &dyn DataPlane {
+        &self.messages
+    }
+    fn memory(&self) -> &dyn MemoryPlane {
+        &*self.inner
+    }
+}
+
+impl DataPlane for MeddledMessages {
+    fn try_send(&self, peer: usize, bytes: usize, fill: &mut Fill<'_>) -> Result<bool, Failure> {
         self.inner.try_send(peer, bytes, &mut |slot| {
-            let header = fill(slot);
-            (self.meddle)(&self.inner, peer, slot);
+            let mut header = fill(slot);
+            (self.meddle)(&*self.inner, peer, slot, &mut header);
             header
         })
-    }
-    fn slots(&self) -> Option<&dyn Slots> {
-        self.in_place.then_some(self)
-    }
-    fn rank(&self) -> usize {
-        self.inner.rank()
-    }
-    fn shape(&self) -> Shape {
-        self.inner.shape()
-    }
-    unsafe fn enter(&self, ticket: Ticket, wait: &Wait<'_>) -> Result<(), Failure> {
-        // SAFETY: the caller's promise.
-        unsafe { self.inner.enter(ticket, wait) }
-    }
-    fn ticket(&self, peer: usize) -> Ticket {
-        self.inner.ticket(peer)
     }
     fn try_receive(&self, peer: usize, take: &mut Take<'_>) -> Result<bool, Failure> {
         self.inner.try_receive(peer, take)
     }
-    fn bell(&self) -> u32 {
-        self.inner.bell()
-    }
-    fn park(&self, seen: u32, wait: &Wait<'_>) -> Result<(), Failure> {
-        self.inner.park(seen, wait)
-    }
-    unsafe fn finish(&self, wait: &Wait<'_>) -> Result<(), Failure> {
-        // SAFETY: the caller's promise.
-        unsafe { self.inner.finish(wait) }
-    }
-    fn fail(&self, failure: Failure) -> Failure {
-        self.inner.fail(failure)
-    }
-    fn failure(&self) -> Option<Failure> {
-        self.inner.failure()
-    }
-    fn allocate(&self, bytes: usize) -> Result<Option<Window>, Failure> {
-        self.inner.allocate(bytes)
-    }
-    fn owns(&self, window: &Window) -> bool {
-        self.inner.owns(window)
-    }
-    fn peer_window(&self, peer: usize, id: WindowId) -> Result<Option<Window>, Failure> {
-        self.inner.peer_window(peer, id)
+    fn slots(&self) -> Option<&dyn Slots> {
+        (self.in_place && self.inner.slots().is_some()).then_some(self)
     }
 }
 
-impl Slots for Meddled {
-    fn claim_free(&self) -> Option<FreeSlot> {
-        self.inner.claim_free()
+impl MeddledMessages {
+    fn inner_slots(&self) -> &dyn Slots {
+        self.inner.slots().expect("lanes have asked for them")
     }
-    fn publish(&self, mut slot: FreeSlot, peer: usize, bytes: usize, header: Header) {
-        (self.meddle)(&self.inner, peer, &mut slot.bytes_mut()[..bytes]);
-        self.inner.publish(slot, peer, bytes, header);
+}
+
+impl Slots for MeddledMessages {
+    fn claim_free(&self) -> Option<FreeSlot> {
+        self.inner_slots().claim_free()
+    }
+    fn publish(&self, mut slot: FreeSlot, peer: usize, bytes: usize, mut header: Header) {
+        (self.meddle)(&*self.inner, peer, &mut slot.bytes_mut()[..bytes], &mut header);
+        self.inner_slots().publish(slot, peer, bytes, header);
     }
     fn waiting(&self, peer: usize) -> u64 {
-        self.inner.waiting(peer)
+        self.inner_slots().waiting(peer)
     }
     fn claim_arrived(&self, peer: usize) -> Result<Option<Arrival>, Failure> {
-        self.inner.claim_arrived(peer)
+        self.inner_slots().claim_arrived(peer)
     }
 }

@@ -12,7 +12,9 @@
 //! | `parts` | what one PE does in refits, over whatever transport, for the others to use |
 //! | `pipelines` | refits over the local transport against those arrays: random layouts, slots, targets |
 //! | `processes` | groups of real processes: kill -9, absent, full, stale, a thousand refits |
-//! | `services` | single transfers, plan cache, versions, progress, cancel, and every mismatch, over threads |
+//! | `services` | promises of the service that need threads: readers, large copies, transports that copy |
+//! | `suite` | the one suite of every transport, which MPI's tests run too |
+//! | `threads` | the suite over `local` and `shm`, with threads as PEs |
 //!
 //! `arrays` and `meshes` are those of the layout crate's own tests: the same layouts, and the same
 //! oracle.
@@ -33,3 +35,5 @@ mod parts;
 mod pipelines;
 mod processes;
 mod services;
+mod suite;
+mod threads;

@@ -7,7 +7,7 @@ use syncline_reshard::{
     CopyService, PipelineExecutor, Refit, ServiceOptions, Sources, Target, Targets,
 };
 use syncline_tensor::Dtype;
-use syncline_transport::{Session, Transport, Wait, local};
+use syncline_transport::{ControlPlane, Session, Wait, local};
 
 use crate::groups::{PATIENCE, agreed, on_endpoints, on_threads};
 use crate::models::{bind, model, shards};

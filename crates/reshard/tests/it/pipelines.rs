@@ -7,7 +7,7 @@ use syncline_layout::{Layout, PlanOptions};
 use syncline_reshard::{Moved, PipelineExecutor, PipelineLanes, Refit, ServiceOptions, Targets};
 use syncline_tensor::Dtype;
 use syncline_testing::{Rng, for_seeds};
-use syncline_transport::{Endpoint, Failure, Session, Transport, Wait, local};
+use syncline_transport::{ControlPlane, Endpoint, Failure, Session, Transport, Wait, local};
 
 use crate::groups::{Meddled, PATIENCE, on_endpoints, on_threads, world};
 use crate::models::{bind, shards};

@@ -96,7 +96,7 @@ impl Pe {
 }
 
 /// A name that no other test uses.
-fn fresh_name() -> String {
+pub fn fresh_name() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
@@ -500,7 +500,7 @@ fn a_full_file_system_is_an_error_and_not_a_signal() {
     assert!(!is_left_behind(&name));
     // The same for a destination, once the group is there.
     let endpoint = shm::join(&name, 0, 1, &options(), &wait).unwrap();
-    let full = syncline_transport::Transport::allocate(&endpoint, 1 << 50);
+    let full = syncline_transport::MemoryPlane::allocate(&endpoint, 1 << 50);
     let full = full.unwrap_err().to_string();
     assert!(full.contains("PE 0: /dev/shm has no room for"), "{full}");
 }
@@ -530,7 +530,7 @@ fn conform(scenario: &Scenario) -> String {
     let mut endpoint = shm::join(name, *rank, *size, &options(), &wait).unwrap();
     match conformance::check(&mut endpoint, scenario.timeout) {
         Ok(()) => "conforms".to_owned(),
-        Err(problem) => problem,
+        Err(violation) => violation.to_string(),
     }
 }
 

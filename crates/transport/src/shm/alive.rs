@@ -28,13 +28,13 @@ enum Handle {
 
 impl Processes {
     /// Of a group of `size`.
-    pub fn new(size: usize) -> Self {
+    pub(super) fn new(size: usize) -> Self {
         let namespace = rustix::fs::stat("/proc/self/ns/pid").map_or(0, |status| status.st_ino);
         Self { namespace, handles: Mutex::new((0..size).map(|_| Handle::Unknown).collect()) }
     }
 
     /// Whether the process `pid` of `namespace`, which is PE `rank`, has ended.
-    pub fn has_died(&self, rank: usize, pid: u32, namespace: u64) -> bool {
+    pub(super) fn has_died(&self, rank: usize, pid: u32, namespace: u64) -> bool {
         let mut handles = self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let handle = &mut handles[rank];
         if matches!(handle, Handle::Unknown) {

@@ -38,7 +38,7 @@ pub(crate) struct Segment {
 
 impl Segment {
     /// Opens the file of group `name`, or makes it.
-    pub fn open_or_create(
+    pub(super) fn open_or_create(
         name: &str,
         rank: usize,
         options: &Options,
@@ -162,12 +162,12 @@ impl Segment {
     }
 
     /// Removes the name, if it still is this file's.
-    pub fn unlink(&self) {
+    pub(super) fn unlink(&self) {
         remove_if_same(&self.file, &self.path);
     }
 
     /// A new window at the end of the file.
-    pub fn allocate(segment: &Arc<Self>, bytes: usize) -> Result<Window, String> {
+    pub(super) fn allocate(segment: &Arc<Self>, bytes: usize) -> Result<Window, String> {
         let length = bytes.max(1).checked_next_multiple_of(PAGE);
         let length = length.ok_or_else(|| format!("{bytes} bytes exceed the address space"))?;
         let directory = || segment.path.parent().unwrap_or(&segment.path).display();
@@ -188,7 +188,7 @@ impl Segment {
     }
 
     /// A window that `peer` has made.
-    pub fn open(&self, peer: usize, id: WindowId) -> Result<Window, String> {
+    pub(super) fn open(&self, peer: usize, id: WindowId) -> Result<Window, String> {
         let size = fs::fstat(&self.file).map_err(|errno| errno.to_string())?.st_size as u64;
         let WindowId { place, bytes } = id;
         let is_whole = |number: u64| number.is_multiple_of(PAGE as u64);

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use syncline_testing::{need, succeed};
-use syncline_transport::{Session, Transport, Wait, shm};
+use syncline_transport::{ControlPlane, MemoryPlane, Session, Wait, shm};
 
 /// Long enough for a busy machine, short enough to end a test that is stuck.
 const PATIENCE: Duration = Duration::from_secs(60);

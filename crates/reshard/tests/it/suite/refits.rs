@@ -5,28 +5,30 @@ use syncline_reshard::{ServiceOptions, Target};
 use syncline_tensor::Dtype;
 use syncline_testing::Rng;
 
+use crate::groups::PATIENCE;
 use crate::models::{bind, model, shards};
-use crate::ranks::{PATIENCE, Rank};
 use crate::{meshes, parts};
+
+use super::Fixture;
 
 /// Refits `from` to `to` twice, into destinations or into memory by a coin of each rank, and
 /// compares.
-fn check_refit(rank: &Rank, rng: &mut Rng, from: &Layout, to: &Layout, slots: &[usize]) {
-    let coins: Vec<bool> = (0..rank.size()).map(|_| rng.one_in(2)).collect();
+fn check_refit(pe: &dyn Fixture, rng: &mut Rng, from: &Layout, to: &Layout, slots: &[usize]) {
+    let coins: Vec<bool> = (0..pe.size()).map(|_| rng.one_in(2)).collect();
     let slots = (rng.below(3) + 1, *rng.pick(slots));
-    let mut service = rank.service(slots, parts::any_options(rng));
-    parts::refit_twice(&mut service, from, to, coins[rank.rank()]);
+    let mut service = pe.service(slots, parts::any_options(rng));
+    parts::refit_twice(&mut service, from, to, coins[pe.rank()]);
 }
 
-pub fn random_layouts(rank: &Rank) {
+pub fn random_layouts(pe: &dyn Fixture) {
     // The same on every rank; a pair that needs more ranks than there are is passed over.
-    let mut rng = Rng::new(rank.size() as u64);
+    let mut rng = Rng::new(pe.size() as u64);
     let world = |layout: &Layout| layout.world().max(1) as usize;
     let mut checked = 0;
     for _ in 0..1_000 {
         let (from, to) = meshes::any_pair(&mut rng);
-        if world(&from).max(world(&to)) <= rank.size() {
-            check_refit(rank, &mut rng, &from, &to, &[64, 128, 192, 1_024, 65_536]);
+        if world(&from).max(world(&to)) <= pe.size() {
+            check_refit(pe, &mut rng, &from, &to, &[64, 128, 192, 1_024, 65_536]);
             checked += 1;
         }
         if checked == 6 {
@@ -35,42 +37,42 @@ pub fn random_layouts(rank: &Rank) {
     }
 }
 
-pub fn megabytes(rank: &Rank) {
-    let size = rank.size();
+pub fn megabytes(pe: &dyn Fixture) {
+    let size = pe.size();
     let from = model(4, 420, Dtype::F32, &format!(r#"[["tp", {size}]]"#));
     let half = (size / 2).max(1);
     let to = model(4, 420, Dtype::F32, &format!(r#"[["tp", {half}], ["pp", {}]]"#, size / half));
     let mut rng = Rng::new(5);
     for _ in 0..2 {
-        check_refit(rank, &mut rng, &from, &to, &[8_192, 65_536]);
+        check_refit(pe, &mut rng, &from, &to, &[8_192, 65_536]);
     }
 }
 
-pub fn conversions(rank: &Rank) {
+pub fn conversions(pe: &dyn Fixture) {
     let axes = |tp: usize| format!(r#"[["tp", {tp}]]"#);
-    let (wide, narrow) = (axes(rank.size()), axes((rank.size() - 1).max(1)));
+    let (wide, narrow) = (axes(pe.size()), axes((pe.size() - 1).max(1)));
     for dtypes in [[Dtype::F32, Dtype::BF16], [Dtype::F8E5M2, Dtype::F16]] {
         for checksums in [false, true] {
             let options = ServiceOptions { timeout: PATIENCE, checksums, ..Default::default() };
-            parts::convert(&mut rank.service((2, 512), options), [&wide, &narrow], dtypes);
+            parts::convert(&mut pe.service((2, 512), options), [&wide, &narrow], dtypes);
         }
     }
 }
 
-pub fn there_and_back(rank: &Rank) {
-    let wide = model(3, 60, Dtype::BF16, &format!(r#"[["tp", {}]]"#, rank.size()));
-    let half = (rank.size() / 2).max(1);
+pub fn there_and_back(pe: &dyn Fixture) {
+    let wide = model(3, 60, Dtype::BF16, &format!(r#"[["tp", {}]]"#, pe.size()));
+    let half = (pe.size() / 2).max(1);
     let narrow = model(3, 60, Dtype::BF16, &format!(r#"[["tp", {half}], ["dp", 2]]"#));
-    let narrow = if rank.size() < 2 { wide.clone() } else { narrow };
-    let mut service = rank.service((2, 256), ServiceOptions::default());
+    let narrow = if pe.size() < 2 { wide.clone() } else { narrow };
+    let mut service = pe.service((2, 256), ServiceOptions::default());
     parts::there_and_back(&mut service, &wide, &narrow);
 }
 
-pub fn executor_alone(rank: &Rank) {
+pub fn executor_alone(pe: &dyn Fixture) {
     let axes = |tp: usize| format!(r#"[["tp", {tp}]]"#);
-    let from = model(2, 48, Dtype::F32, &axes(rank.size()));
-    let to = model(2, 48, Dtype::F32, &axes((rank.size() / 2).max(1)));
-    parts::executor_alone(&mut rank.join(2, 512), &from, &to);
+    let from = model(2, 48, Dtype::F32, &axes(pe.size()));
+    let to = model(2, 48, Dtype::F32, &axes((pe.size() / 2).max(1)));
+    parts::executor_alone(&mut pe.group((2, 512)), &from, &to);
 }
 
 /// Resident memory of this process in KiB.
@@ -81,19 +83,19 @@ fn resident_kib() -> u64 {
 }
 
 /// Each with other values, in memory that does not grow.
-pub fn many(rank: &Rank) {
+pub fn many(pe: &dyn Fixture) {
     let axes = |tp: usize| format!(r#"[["tp", {tp}]]"#);
-    let from = model(2, 48, Dtype::F32, &axes(rank.size()));
-    let to = model(2, 48, Dtype::F32, &axes((rank.size() - 1).max(1)));
+    let from = model(2, 48, Dtype::F32, &axes(pe.size()));
+    let to = model(2, 48, Dtype::F32, &axes((pe.size() - 1).max(1)));
     let options = ServiceOptions { timeout: PATIENCE, ..Default::default() };
-    let mut service = rank.service((2, 4096), options);
+    let mut service = pe.service((2, 4096), options);
     let refit = service.prepare(&from, &to, &PlanOptions::default()).unwrap();
     let destination = service.destination(&refit).unwrap();
     let stamped = |shards: &[(String, Vec<u8>)], version: u64| -> Vec<(String, Vec<u8>)> {
         let stamp = |bytes: &Vec<u8>| bytes.iter().map(|byte| byte ^ version as u8).collect();
         shards.iter().map(|(name, bytes)| (name.clone(), stamp(bytes))).collect()
     };
-    let (mine, expected) = (shards(&from, rank.rank()), shards(&to, rank.rank()));
+    let (mine, expected) = (shards(&from, pe.rank()), shards(&to, pe.rank()));
     let mut resident = 0;
     for version in 1..=120 {
         let mine = stamped(&mine, version);
