@@ -1,0 +1,191 @@
+//! Joining the group that an address names.
+
+use std::time::Duration;
+
+use syncline_transport::{Transport, Wait, shm};
+
+use super::{AddressError, GroupAddress, Launched, LaunchedError};
+
+/// What a process says when it joins a group; `None` leaves the choice to the transport.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupOptions {
+    /// This process. MPI and `torchrun` know it.
+    pub rank: Option<usize>,
+    /// How many form the group. MPI and `torchrun` know it.
+    pub size: Option<usize>,
+    /// Slots of each PE.
+    pub depth: Option<usize>,
+    /// Bytes of each slot.
+    pub slot_bytes: Option<usize>,
+    /// How long to wait for the others.
+    pub timeout: Duration,
+}
+
+impl Default for GroupOptions {
+    fn default() -> Self {
+        let timeout = Duration::from_secs(60);
+        Self { rank: None, size: None, depth: None, slot_bytes: None, timeout }
+    }
+}
+
+/// A group that cannot be joined.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JoinGroupError {
+    /// The address cannot be read.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// No address was given, and the environment has none.
+    #[error(transparent)]
+    Launched(#[from] LaunchedError),
+    /// The rank or the size is missing.
+    #[error("the group {address} needs a rank and a size: give both")]
+    NoRank {
+        /// The group.
+        address: GroupAddress,
+    },
+    /// The rank or the size is not what the launcher says.
+    #[error("{what} {given} was given, and {launcher} says {said}: leave it out")]
+    Contradiction {
+        /// Rank or size.
+        what: &'static str,
+        /// What the caller says.
+        given: usize,
+        /// Who says otherwise.
+        launcher: &'static str,
+        /// What that says.
+        said: usize,
+    },
+    /// Shared memory cannot be joined.
+    #[error(transparent)]
+    Shm(#[from] shm::JoinError),
+    /// This version has no such transport yet.
+    #[error("this version cannot join {address}: use shm:NAME or mpi:")]
+    Unsupported {
+        /// The group.
+        address: GroupAddress,
+    },
+    /// MPI is not built in.
+    #[error(transparent)]
+    NoMpi(#[from] syncline_mpi::Unavailable),
+    /// MPI cannot be joined.
+    #[cfg(feature = "mpi")]
+    #[error(transparent)]
+    Mpi(#[from] syncline_mpi::JoinError),
+}
+
+/// Joins the group at `address`, and returns when it is complete; without an address, the group of
+/// the processes that `torchrun` has started.
+///
+/// MPI can be joined once in the life of a process.
+pub fn join_group(
+    address: Option<&str>,
+    options: &GroupOptions,
+) -> Result<Box<dyn Transport>, JoinGroupError> {
+    let Some(text) = address else {
+        let Launched { address, rank, size } = Launched::from_env()?;
+        agree("torchrun", options, rank, size)?;
+        return join_as(&address, rank, size, options);
+    };
+    let address: GroupAddress = text.parse()?;
+    if address == GroupAddress::Mpi {
+        return join_mpi(options);
+    }
+    match (options.rank, options.size) {
+        (Some(rank), Some(size)) => join_as(&address, rank, size, options),
+        _ => Err(JoinGroupError::NoRank { address }),
+    }
+}
+
+/// Refuses a rank or a size that a launcher knows otherwise.
+fn agree(
+    launcher: &'static str,
+    options: &GroupOptions,
+    rank: usize,
+    size: usize,
+) -> Result<(), JoinGroupError> {
+    for (what, given, said) in [("rank", options.rank, rank), ("size", options.size, size)] {
+        if let Some(given) = given.filter(|given| *given != said) {
+            return Err(JoinGroupError::Contradiction { what, given, launcher, said });
+        }
+    }
+    Ok(())
+}
+
+fn join_as(
+    address: &GroupAddress,
+    rank: usize,
+    size: usize,
+    options: &GroupOptions,
+) -> Result<Box<dyn Transport>, JoinGroupError> {
+    let wait = Wait::timeout(options.timeout);
+    match address {
+        GroupAddress::Shm { name } => {
+            let mut shared = shm::Options::default();
+            shared.depth = options.depth.unwrap_or(shared.depth);
+            shared.slot_bytes = options.slot_bytes.unwrap_or(shared.slot_bytes);
+            Ok(Box::new(shm::join(name, rank, size, &shared, &wait)?))
+        }
+        other => Err(JoinGroupError::Unsupported { address: other.clone() }),
+    }
+}
+
+#[cfg(not(feature = "mpi"))]
+fn join_mpi(_: &GroupOptions) -> Result<Box<dyn Transport>, JoinGroupError> {
+    Err(syncline_mpi::Unavailable.into())
+}
+
+#[cfg(feature = "mpi")]
+fn join_mpi(options: &GroupOptions) -> Result<Box<dyn Transport>, JoinGroupError> {
+    let world = syncline_mpi::World::start()?;
+    agree("mpirun", options, world.rank(), world.size())?;
+    let mut slots = syncline_mpi::Options::default();
+    slots.depth = options.depth.unwrap_or(slots.depth);
+    slots.slot_bytes = options.slot_bytes.unwrap_or(slots.slot_bytes);
+    Ok(Box::new(world.join(&slots, &Wait::timeout(options.timeout))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_join_by_a_name_and_move_a_message() {
+        let name = format!("shm:by-address-{}", std::process::id());
+        std::thread::scope(|scope| {
+            for rank in 0..2 {
+                let name = &name;
+                scope.spawn(move || {
+                    let options = GroupOptions {
+                        rank: Some(rank),
+                        size: Some(2),
+                        slot_bytes: Some(4096),
+                        ..GroupOptions::default()
+                    };
+                    let transport = join_group(Some(name), &options).unwrap();
+                    assert_eq!((transport.rank(), transport.shape().slot_bytes), (rank, 4096));
+                    let wait = Wait::timeout(options.timeout);
+                    let fill = &mut |slot: &mut [u8]| {
+                        slot.fill(rank as u8);
+                        Default::default()
+                    };
+                    transport.send(1 - rank, 3, fill, &wait).unwrap();
+                    let take = &mut |_, bytes: &[u8]| {
+                        assert_eq!(bytes, [1 - rank as u8; 3]);
+                        Ok(())
+                    };
+                    transport.receive(1 - rank, take, &wait).unwrap();
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_group_without_a_rank_and_a_contradiction_are_refused() {
+        let error = join_group(Some("shm:no-rank"), &GroupOptions::default()).err().unwrap();
+        assert!(error.to_string().contains("needs a rank and a size"), "{error}");
+        let options = GroupOptions { rank: Some(1), ..GroupOptions::default() };
+        let error = agree("mpirun", &options, 0, 2).unwrap_err();
+        assert_eq!(error.to_string(), "rank 1 was given, and mpirun says 0: leave it out");
+    }
+}
