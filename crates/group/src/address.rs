@@ -18,7 +18,7 @@ pub enum GroupAddress {
         host: String,
         /// The port.
         port: u16,
-        /// Which group of those that meet there.
+        /// The group: several may meet at one address.
         name: String,
     },
     /// The ranks that `mpirun` has started: `mpi:`.

@@ -112,7 +112,7 @@ impl Suite<'_> {
         let mut take = self.expect(from, number, bytes, &mut problem);
         let received = self.transport.try_receive(from, &mut take);
         drop(take);
-        let received = received.map_err(|failure| format!("looking for {bytes} bytes: {failure}"));
+        let received = received.map_err(|failure| format!("polling for {bytes} bytes: {failure}"));
         problem.map_or(received, Err)
     }
 
@@ -276,7 +276,7 @@ impl Suite<'_> {
 
     /// Where PEs are threads of one process, each finds the very value that a peer offers.
     fn offers(&self) -> Result<(), String> {
-        // Kept here: an offer lasts as long as what is offered.
+        // Kept here: an offer lasts as long as its value.
         let shared: Arc<dyn Any + Send + Sync> = Arc::new(self.rank());
         let id = self.transport.offer(shared.clone());
         let ticket = Ticket { fingerprint: 8, window: id.map(|id| (id, [0, 0])), is_held: false };
@@ -326,7 +326,7 @@ impl Suite<'_> {
         Ok(())
     }
 
-    /// A message that nobody sends is not received, and that takes no longer than it may.
+    /// A message that no PE sends is not received, and that takes no longer than it may.
     fn silence_times_out(&self) -> Result<(), String> {
         self.refit("silence", Ticket::default(), || {
             let (_, from) = self.neighbours(1);
@@ -338,7 +338,7 @@ impl Suite<'_> {
         })
     }
 
-    /// The last PE fails the group; everybody returns its failure, also those who wait for
+    /// The last PE fails the group; all return its failure, also PEs that wait for
     /// something else.
     fn failure_is_agreed(&self) -> Result<(), String> {
         let failure = Failure::Local { rank: self.size() - 1, message: "as asked".to_owned() };
@@ -353,7 +353,7 @@ impl Suite<'_> {
         } else {
             let (_, from) = self.neighbours(1);
             match self.transport.receive(from, &mut |_, _| Ok(()), &wait) {
-                Ok(()) => return Err("failure: a message came that nobody sent".to_owned()),
+                Ok(()) => return Err("failure: a message came that no PE sent".to_owned()),
                 Err(failure) => failure,
             }
         };

@@ -178,8 +178,7 @@ impl Endpoint {
     }
 }
 
-// SAFETY: `enter` and `finish` wait for the counters of all PEs on the board, and the verdict is one
-// word.
+// SAFETY: `enter` and `finish` wait for the counters of all PEs, and the verdict is one word.
 unsafe impl ControlPlane for Endpoint {
     fn rank(&self) -> usize {
         self.rank

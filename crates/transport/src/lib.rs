@@ -1,10 +1,10 @@
 //! Transports: how the PEs of a group reach each other.
 //!
-//! A [`Transport`] lets PEs agree on the start and the end of each refit ([`ControlPlane`]), carries
-//! messages in slots ([`DataPlane`]), and, where PEs share memory, hands out [`Window`]s that peers
-//! write directly ([`MemoryPlane`]). A [`Session`] is one refit that all have entered. Two transports are here: [`local`] for threads
-//! and [`shm`] for processes of one host. `README.md` beside this file explains the protocol that
-//! both share.
+//! A [`Transport`] lets PEs agree on the start and the end of each refit ([`ControlPlane`]),
+//! carries messages in slots ([`DataPlane`]), and, where PEs share memory, hands out [`Window`]s
+//! that peers write directly ([`MemoryPlane`]). A [`Session`] is one refit that all have entered.
+//! Two transports are here: [`local`] for threads and [`shm`] for processes of one host.
+//! `README.md` beside this file explains the protocol that both share.
 //!
 //! Every wait is bounded by a [`Wait`]: a deadline, and a token to cancel by. A group that has
 //! failed stays failed, and every call on every PE returns the same [`Failure`].

@@ -53,7 +53,7 @@ pub unsafe trait ControlPlane: Send + Sync {
     /// Returns a count that changes whenever something may have become possible for this PE.
     fn bell(&self) -> u32;
 
-    /// Sleeps until [`bell`](Self::bell) differs from `seen`.
+    /// Parks until that count differs from `seen`.
     ///
     /// Fails when the group has failed, a PE that is still needed is gone, or `wait` is over.
     fn park(&self, seen: u32, wait: &Wait<'_>) -> Result<(), Failure>;
