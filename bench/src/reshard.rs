@@ -13,8 +13,10 @@ mod pe;
 mod plan;
 
 use std::io::Read;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
+
+use syncline_files::this_program;
 
 use crate::Effort;
 use crate::measure::{Figure, figure};
@@ -94,7 +96,7 @@ struct Pe(Child);
 
 impl Pe {
     fn start(name: &str, rank: usize, case: &Case, rounds: usize) -> Self {
-        let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+        let mut command = this_program().expect("this program has a path");
         if cfg!(test) {
             command.args(["--exact", "reshard::pe::tests::one_pe", "--nocapture"]);
         }

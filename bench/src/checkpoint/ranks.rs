@@ -4,6 +4,7 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
+use syncline_files::this_program;
 use syncline_layout::simulate::{Cluster, simulate};
 use syncline_layout::{Layout, PlanOptions, Schedule, TransferPlan};
 use syncline_mpi::RankLauncher;
@@ -104,8 +105,9 @@ impl Drop for Process {
 
 /// This program again; as a test, the one test that is a PE.
 fn arguments() -> Vec<String> {
-    let program = std::env::current_exe().expect("this program has a path");
-    let mut all = vec![program.display().to_string()];
+    let program = this_program().expect("this program has a path");
+    let words = std::iter::once(program.get_program()).chain(program.get_args());
+    let mut all: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
     if cfg!(test) {
         let test = ["--exact", "checkpoint::ranks::tests::one_rank", "--nocapture"];
         all.extend(test.map(str::to_owned));

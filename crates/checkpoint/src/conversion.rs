@@ -7,7 +7,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use syncline_copy::convert::is_supported;
 use syncline_layout::{PlanOptions, TransferPlan};
 use syncline_tensor::Dtype;
 
@@ -84,19 +83,6 @@ pub struct Conversion<'a> {
     chunks: Vec<Chunk>,
 }
 
-/// All conversions of element types that can be done.
-pub(crate) fn all_conversions() -> PlanOptions {
-    let mut options = PlanOptions::default();
-    for from in Dtype::ALL {
-        for to in Dtype::ALL {
-            if from != to && is_supported(from, to) {
-                options = options.convert(from, to);
-            }
-        }
-    }
-    options
-}
-
 impl<'a> Conversion<'a> {
     /// Plans the way from `source` to `destination`; refuses before anything is written what cannot
     /// be done, and, unless `options` allow it, a layout that is not known to be right for the
@@ -117,8 +103,10 @@ impl<'a> Conversion<'a> {
         }
         layout.set_unproven(unproven.clone());
         let (files, beside) = destination.files(&layout, source)?;
-        let allowed =
-            if options.dtype.is_some() { all_conversions() } else { PlanOptions::default() };
+        let allowed = match options.dtype {
+            Some(_) => PlanOptions::default().convert_all(),
+            None => PlanOptions::default(),
+        };
         let plan = TransferPlan::new(source.layout(), &layout, &allowed)?;
         let chunks = all_chunks(&plan, &files, options.slot_bytes);
         Ok(Self { source, options, plan, unproven, files, beside, chunks })

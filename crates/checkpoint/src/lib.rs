@@ -25,6 +25,7 @@ mod source;
 mod team;
 mod unique;
 mod verify;
+mod wanted;
 mod writeback;
 mod writer;
 
@@ -39,3 +40,4 @@ pub use safetensors::{Header, TensorEntry};
 pub use source::Checkpoint;
 pub use team::{Alone, Team};
 pub use verify::{Difference, unproven, verify};
+pub use wanted::{Unnamed, Wanted};

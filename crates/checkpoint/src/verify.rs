@@ -5,11 +5,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use syncline_copy::convert::convert_slice;
-use syncline_layout::TransferPlan;
+use syncline_layout::{PlanOptions, TransferPlan};
 use syncline_tensor::Dtype;
 
 use crate::chunk::{Chunk, chunks};
-use crate::conversion::all_conversions;
 use crate::error::CheckpointError;
 use crate::model::{Model, config_path};
 use crate::proof::doubts;
@@ -56,7 +55,8 @@ pub fn verify(
     source: &Checkpoint,
     target: &Checkpoint,
 ) -> Result<Vec<Difference>, CheckpointError> {
-    let plan = TransferPlan::new(source.layout(), target.layout(), &all_conversions())?;
+    let plan =
+        TransferPlan::new(source.layout(), target.layout(), &PlanOptions::default().convert_all())?;
     let mut work = Vec::new();
     let mut first = 0;
     for group in plan.ops().chunk_by(|one, next| (one.tensor, one.dst) == (next.tensor, next.dst)) {

@@ -2,12 +2,12 @@
 
 mod bench;
 mod deps;
-mod devices;
+pub(crate) mod devices;
 mod example;
 mod kernels;
 mod report;
 mod reshard;
-mod run;
+pub(crate) mod run;
 
 use clap::Subcommand;
 

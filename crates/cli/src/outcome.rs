@@ -1,7 +1,6 @@
 //! How commands end: outcomes, failures and exit statuses.
 
 use std::io;
-use std::process::ExitCode;
 
 use syncline_checkpoint::CheckpointError;
 use syncline_deps::OracleError;
@@ -60,18 +59,18 @@ impl From<io::Error> for Failure {
 }
 
 /// Prints a result and returns its exit status.
-pub(crate) fn exit_code(result: Result<Outcome, Failure>) -> ExitCode {
+pub(crate) fn exit_code(result: Result<Outcome, Failure>) -> u8 {
     match result {
-        Ok(Outcome::Success) => ExitCode::SUCCESS,
-        Ok(Outcome::Found) => ExitCode::from(1),
+        Ok(Outcome::Success) => 0,
+        Ok(Outcome::Found) => 1,
         Err(Failure::Output(error) | Failure::Write { source: error, .. })
             if error.kind() == io::ErrorKind::BrokenPipe =>
         {
-            ExitCode::SUCCESS
+            0
         }
         Err(failure) => {
             say(&failure.to_string());
-            ExitCode::from(2)
+            2
         }
     }
 }

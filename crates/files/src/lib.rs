@@ -7,6 +7,7 @@
 //!   ignored.
 //!
 //! - [`read_file`]: a file whole, unless it is larger than the memory of the machine or has no end.
+//! - [`this_program`]: the command that starts this program again.
 //! - [`one_line`] and [`Escaped`]: nothing from a file acts upon a terminal.
 //!
 //! This crate knows no format.
@@ -16,6 +17,7 @@ mod escape;
 mod form;
 mod input;
 mod output;
+mod program;
 
 pub use escape::{Escaped, one_line};
 pub use form::{
@@ -23,3 +25,4 @@ pub use form::{
 };
 pub use input::{machine_memory_bytes, read_all, read_file};
 pub use output::{Output, temporary_name, write_file};
+pub use program::{set_this_program, this_program};

@@ -55,6 +55,8 @@ pub enum ProgramError {
     Source { place: Place, path: PathBuf, line: u32, column: u32, message: String },
     #[error("no buffer is called `{name}`{}", meant(.nearest))]
     UnknownBuffer { name: String, nearest: Option<String> },
+    #[error("buffer `{name}` takes {wanted} bytes, {found} were given")]
+    ContentsSize { name: String, found: u64, wanted: u64 },
     #[error("{path}: {message}")]
     Output { path: PathBuf, message: String },
 }

@@ -23,6 +23,8 @@ pub enum Initial {
     Random(u64, Dtype),
     /// The data of a file.
     File(PathBuf, Option<String>),
+    /// These bytes.
+    Bytes(Vec<u8>),
 }
 
 impl Initial {
@@ -95,6 +97,7 @@ impl Initial {
         let size = bytes as usize;
         match self {
             Initial::Zero => Ok(vec![0; size]),
+            Initial::Bytes(bytes) => Ok(bytes.clone()),
             Initial::Fill(value, dtype) => {
                 let element = npy::element(*dtype, *value);
                 Ok(element.iter().copied().cycle().take(size).collect())

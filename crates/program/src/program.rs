@@ -122,6 +122,18 @@ impl Program {
         Ok(())
     }
 
+    /// Gives the buffer that is called `name`, or whose id it is, other contents before the first
+    /// task.
+    pub fn set_contents(&mut self, name: &str, bytes: Vec<u8>) -> Result<(), ProgramError> {
+        let buffer = self.buffer_named(name)?;
+        let (found, wanted) = (bytes.len() as u64, self.trace.buffers[buffer].bytes);
+        if found != wanted {
+            return Err(ProgramError::ContentsSize { name: name.to_owned(), found, wanted });
+        }
+        self.initial[buffer] = Initial::Bytes(bytes);
+        Ok(())
+    }
+
     /// What buffer number `buffer` of the trace holds before the first task.
     pub fn initial_contents(&self, buffer: usize) -> Result<Vec<u8>, ProgramError> {
         let place = Place::entry("buffers", buffer);

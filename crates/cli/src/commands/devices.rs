@@ -41,7 +41,7 @@ fn abilities(info: &DeviceInfo) -> Vec<&'static str> {
     all.into_iter().filter(|(has, _)| *has).map(|(_, name)| name).collect()
 }
 
-fn to_json(found: &[Found]) -> Value {
+pub(crate) fn to_json(found: &[Found]) -> Value {
     let devices: Vec<Value> = found
         .iter()
         .filter_map(|one| one.devices.as_ref().ok())

@@ -13,10 +13,11 @@ use syncline_deps::EdgeKinds;
 use syncline_device::DeviceSpec;
 use syncline_files::Escaped;
 use syncline_program::{
-    Keep, LoadOptions, Program, Run, RunOptions, compare, machine_from_toml, npy,
+    Keep, LoadOptions, Program, Run, RunError, RunOptions, compare, machine_from_toml, npy,
 };
-use syncline_report::{Analysis, Detail, RunEdge, render};
+use syncline_report::{Analysis, Detail, ReportError, RunEdge, render};
 use syncline_tensor::{Dtype, View};
+use syncline_trace::TraceBuffer;
 
 use crate::input::{is_standard, name_of, read_bytes};
 use crate::outcome::{Failure, Outcome};
@@ -102,10 +103,19 @@ impl RunArgs {
             Some(machine) => simulate(&program, machine)?,
             None => self.execute(&program).map_err(|error| failed(&error))?,
         };
-        let differences = self.check(&program, &run).map_err(|error| failed(&error))?;
+        let differences = self.check.then(|| check(&program, &run, &self.options())).transpose();
+        let differences = differences.map_err(|error| failed(&error))?;
         self.write_outputs(&program, &run)?;
 
-        let mut report = self.report_of(&program, &run).map_err(|error| failed(&error))?;
+        // Names of arguments and regions are for readers of the report.
+        let is_read = self.report.is_some() || self.trace_file.is_some();
+        let mut report = match numbers::of(&program, &run).filter(|_| !is_read) {
+            Some(numbers) => numbers,
+            None => {
+                let detail = if is_read { Detail::Words } else { Detail::Numbers };
+                report_of(&program, &run, detail, self.title()).map_err(|error| failed(&error))?
+            }
+        };
         let analysis = Analysis::of(&report).map_err(|error| failed(&error))?;
         if let Some(path) = &self.trace_file {
             to_file(path, |out| chrome::write(out, &report, &analysis))?;
@@ -145,7 +155,7 @@ impl RunArgs {
         Program::from_bytes(&bytes, &options).map_err(LoadFailure::Program)
     }
 
-    fn execute(&self, program: &Program) -> Result<Run, syncline_program::RunError> {
+    fn execute(&self, program: &Program) -> Result<Run, RunError> {
         let repeats = if self.mode == Mode::Serial { 1 } else { self.repeat };
         let tasks = u64::from(repeats) * program.tasks().len() as u64;
         let (_bar, progress) = progress::start(tasks).unzip();
@@ -164,64 +174,15 @@ impl RunArgs {
         RunOptions { devices, backends, ..RunOptions::default() }
     }
 
-    /// What differs from the serial run, if that was asked for. A plan that kept buffers to itself
-    /// is run once more with all of them kept, so that every one is compared.
-    fn check(
-        &self,
-        program: &Program,
-        run: &Run,
-    ) -> Result<Option<Vec<String>>, syncline_program::RunError> {
-        if !self.check {
-            return Ok(None);
-        }
-        let serial = program.run_serially()?;
-        let mut lines = differences(program, run, &serial);
-        let is_whole = |(kept, buffer): (&Vec<u8>, &syncline_trace::TraceBuffer)| {
-            kept.len() as u64 == buffer.bytes
-        };
-        if !run.contents.iter().zip(&program.trace().buffers).all(is_whole) {
-            let whole = program.run_planned(&self.options())?;
-            lines.extend(differences(program, &whole, &serial));
-            lines.dedup();
-        }
-        Ok(Some(lines))
-    }
-
-    /// The run with its copies, as reports show it.
-    fn report_of(
-        &self,
-        program: &Program,
-        run: &Run,
-    ) -> Result<syncline_report::Run, syncline_report::ReportError> {
-        // Names of arguments and regions are for readers of the report.
-        let is_read = self.report.is_some() || self.trace_file.is_some();
-        if let Some(numbers) = numbers::of(program, run).filter(|_| !is_read) {
-            return Ok(numbers);
-        }
-        let executed = program.executed(run);
-        let detail = if is_read { Detail::Words } else { Detail::Numbers };
-        let mut report = syncline_report::Run::from_trace_in(&executed.trace, detail)?;
-        for (op, id) in report.ops.iter_mut().zip(&executed.ids) {
-            op.task = *id;
-        }
-        report.edges.extend(executed.reuses.into_iter().map(|reuse| RunEdge {
-            pred: reuse.pred as u32,
-            succ: reuse.succ as u32,
-            kinds: EdgeKinds::WAR,
-            region: reuse.region,
-        }));
+    fn title(&self) -> String {
         let stem = self.trace.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-        report.title = stem.unwrap_or_else(|| name_of(&self.trace));
-        Ok(report)
+        stem.unwrap_or_else(|| name_of(&self.trace))
     }
 
     fn write_outputs(&self, program: &Program, run: &Run) -> Result<(), Failure> {
         for (name, path) in &self.output {
             let index = program.buffer_named(name).expect("looked up before the run");
-            let bytes = run.contents[index].clone();
-            let dtype = dtype_of(program, index);
-            let shape = shape_of(program, index, dtype);
-            let array = npy::Array { dtype, shape, bytes };
+            let array = array_of(program, run, index);
             to_file(path, |mut out| npy::write(&mut out, &array))?;
         }
         match &self.capture {
@@ -232,6 +193,66 @@ impl RunArgs {
             None => Ok(()),
         }
     }
+}
+
+/// Returns the run with its copies, as reports show it.
+fn report_of(
+    program: &Program,
+    run: &Run,
+    detail: Detail,
+    title: String,
+) -> Result<syncline_report::Run, ReportError> {
+    let executed = program.executed(run);
+    let mut report = syncline_report::Run::from_trace_in(&executed.trace, detail)?;
+    for (op, id) in report.ops.iter_mut().zip(&executed.ids) {
+        op.task = *id;
+    }
+    report.edges.extend(executed.reuses.into_iter().map(|reuse| RunEdge {
+        pred: reuse.pred as u32,
+        succ: reuse.succ as u32,
+        kinds: EdgeKinds::WAR,
+        region: reuse.region,
+    }));
+    report.title = title;
+    Ok(report)
+}
+
+/// Returns the page that explains `run`; `differences` are those that a check has found.
+pub(crate) fn page(
+    program: &Program,
+    run: &Run,
+    title: &str,
+    differences: Option<&[String]>,
+) -> Result<String, ReportError> {
+    let mut report = report_of(program, run, Detail::Words, title.to_owned())?;
+    let analysis = Analysis::of(&report)?;
+    report.facts = Facts::of(program, run, &report, &analysis, differences).lines();
+    render(&[report])
+}
+
+/// Returns the contents of buffer number `index` that `run` has left, as an array.
+pub(crate) fn array_of(program: &Program, run: &Run, index: usize) -> npy::Array {
+    let dtype = dtype_of(program, index);
+    let shape = shape_of(program, index, dtype);
+    npy::Array { dtype, shape, bytes: run.contents[index].clone() }
+}
+
+/// Returns what differs between `run` and the serial run. A plan that kept buffers to itself is run
+/// once more by `options`, with all of them kept, so that every one is compared.
+pub(crate) fn check(
+    program: &Program,
+    run: &Run,
+    options: &RunOptions,
+) -> Result<Vec<String>, RunError> {
+    let serial = program.run_serially()?;
+    let mut lines = differences(program, run, &serial);
+    let is_whole = |(kept, buffer): (&Vec<u8>, &TraceBuffer)| kept.len() as u64 == buffer.bytes;
+    if !run.contents.iter().zip(&program.trace().buffers).all(is_whole) {
+        let whole = program.run_planned(options)?;
+        lines.extend(differences(program, &whole, &serial));
+        lines.dedup();
+    }
+    Ok(lines)
 }
 
 /// Where the buffers that `run` kept are not what the serial run left in them.

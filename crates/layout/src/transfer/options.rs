@@ -1,5 +1,6 @@
 //! What a plan may do beyond moving bytes as they are.
 
+use syncline_copy::convert::is_supported;
 use syncline_tensor::Dtype;
 
 use crate::hash::Fingerprint;
@@ -28,6 +29,13 @@ impl PlanOptions {
     pub fn convert(mut self, from: Dtype, to: Dtype) -> Self {
         self.conversions.0.push((from, to));
         self
+    }
+
+    /// Declares every change of element type that can be done.
+    pub fn convert_all(self) -> Self {
+        let pairs = Dtype::ALL.into_iter().flat_map(|from| Dtype::ALL.map(|to| (from, to)));
+        let pairs = pairs.filter(|&(from, to)| from != to && is_supported(from, to));
+        pairs.fold(self, |options, (from, to)| options.convert(from, to))
     }
 
     /// Declares that tensors whose names match `pattern` are MXFP8 where they are `f8_e4m3` or

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use syncline_files::this_program;
 use syncline_transport::{Endpoint, Wait, shm};
 
 /// How long PEs may go on after one has failed: their transport tells them long before.
@@ -71,13 +72,12 @@ pub(super) fn processes(
     limit: Option<Instant>,
     mut hear: impl FnMut(usize, &str),
 ) -> Result<Vec<String>, String> {
-    let program = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
     let parent = std::process::id();
     let name = format!("pes-{parent}");
     let (sender, events) = channel();
     let start = |rank: usize| {
-        let mut command = Command::new(&program);
-        command.args(std::env::args_os().skip(1)).args(["--join", &name]);
+        let mut command = this_program().map_err(|error| format!("this program: {error}"))?;
+        command.args(crate::arguments()).args(["--join", &name]);
         command.args(["--rank", &rank.to_string(), "--parent", &parent.to_string()]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Process::start(rank, command, &sender)

@@ -2,11 +2,9 @@
 
 use std::path::Path;
 
-use syncline_copy::convert::is_supported;
 use syncline_layout::{
     Layout, LayoutError, LayoutFile, PlanOptions, Schedule, TransferPlan, write_transfers,
 };
-use syncline_tensor::Dtype;
 
 use super::{Format, PlanArgs, simulate, text};
 use crate::input::{name_of, read_bytes};
@@ -16,7 +14,8 @@ use crate::output::to_standard_output;
 pub(super) fn run(args: &PlanArgs) -> Result<Outcome, Failure> {
     let (from, to) = load_pair(&args.from, &args.to)?;
     let failed = |error: LayoutError| Failure::Reshard(Box::new(error));
-    let options = if args.convert { conversions() } else { PlanOptions::default() };
+    let options = PlanOptions::default();
+    let options = if args.convert { options.convert_all() } else { options };
     let plan = TransferPlan::new(&from, &to, &options).map_err(failed)?;
     let schedule = Schedule::new(&plan, args.slot_bytes).map_err(failed)?;
     if let Some(cluster) = &args.simulate {
@@ -29,13 +28,6 @@ pub(super) fn run(args: &PlanArgs) -> Result<Outcome, Failure> {
         }
         Ok(Outcome::Success)
     })
-}
-
-/// Everything that can be converted may be.
-fn conversions() -> PlanOptions {
-    let pairs = Dtype::ALL.into_iter().flat_map(|from| Dtype::ALL.map(|to| (from, to)));
-    let pairs = pairs.filter(|&(from, to)| from != to && is_supported(from, to));
-    pairs.fold(PlanOptions::default(), |options, (from, to)| options.convert(from, to))
 }
 
 /// Reads both layouts; a mesh that names no tensors takes the other's.

@@ -3,7 +3,6 @@
 mod dry_run;
 mod team;
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::ops::Range;
 use std::path::Path;
@@ -11,11 +10,11 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use syncline_checkpoint::{
-    Alone, Checkpoint, Conversion, ConversionOptions, Destination, Summary, add_builtin_rules,
-    check_target, disk_gb_per_s, parse_rules, parse_target, pattern_of, target_specs,
+    Alone, Checkpoint, Conversion, ConversionOptions, Destination, Summary, Unnamed, Wanted,
+    disk_gb_per_s, parse_rules, target_specs,
 };
 use syncline_files::one_line;
-use syncline_layout::{Layout, LayoutError, LayoutFile, MeshLayout, TensorRule, TensorSpec};
+use syncline_layout::{TensorRule, TensorSpec};
 use syncline_tensor::Dtype;
 use syncline_transport::shm;
 
@@ -164,39 +163,16 @@ fn by_ranks(
     }
 }
 
-/// Patterns of tensors that no rule names, with how many of each there are.
-type Unnamed = BTreeMap<String, usize>;
-
 /// What to make, and the tensors that no rule names.
 fn destination(args: &RunArgs, specs: &[TensorSpec]) -> Result<(Destination, Unnamed), Failure> {
-    if args.to == "hf" {
-        let destination = Destination::HuggingFace { file_bytes_max: args.file_bytes };
-        return Ok((destination, Unnamed::new()));
-    }
     let path = Path::new(&args.to);
-    let mut mesh = if path.exists() {
-        match load(path)? {
-            LayoutFile::Explicit(layout) => {
-                return Ok((Destination::Sharded(layout), Unnamed::new()));
-            }
-            LayoutFile::Mesh(mesh) => mesh,
-        }
-    } else {
-        MeshLayout::new(parse_target(&args.to)?, Vec::new())
+    let wanted = match args.to.as_str() {
+        "hf" => Wanted::HuggingFace { file_bytes_max: args.file_bytes },
+        _ if path.exists() => Wanted::Layout(load(path)?),
+        axes => Wanted::Axes(axes.to_owned()),
     };
-    if let Some(path) = &args.rules {
-        mesh.rules.splice(0..0, read_rules(path)?);
-    }
-    // A layout that has rules of its own says all there is to say.
-    if !path.exists() || mesh.rules.is_empty() {
-        add_builtin_rules(&mut mesh, specs, &args.source)?;
-    } else {
-        check_target(&mesh, specs)?;
-    }
-    let unnamed = unnamed(&mesh, specs);
-    let compiled: Result<Layout, LayoutError> = mesh.compile(specs);
-    let layout = compiled.map_err(|error| Failure::Reshard(Box::new(error)))?;
-    Ok((Destination::Sharded(layout), unnamed))
+    let rules = args.rules.as_deref().map(read_rules).transpose()?.unwrap_or_default();
+    Ok(wanted.resolve(rules, specs, &args.source)?)
 }
 
 fn read_rules(path: &Path) -> Result<Vec<TensorRule>, Failure> {
@@ -204,14 +180,6 @@ fn read_rules(path: &Path) -> Result<Vec<TensorRule>, Failure> {
     let text = String::from_utf8(bytes)
         .map_err(|_| Failure::Usage(format!("{}: expected UTF-8 text", name_of(path))))?;
     parse_rules(&text).map_err(in_file(path))
-}
-
-fn unnamed(mesh: &MeshLayout, specs: &[TensorSpec]) -> Unnamed {
-    let mut unnamed = Unnamed::new();
-    for name in specs.iter().map(|spec| &spec.name).filter(|name| mesh.rule_for(name).is_none()) {
-        *unnamed.entry(pattern_of(name)).or_default() += 1;
-    }
-    unnamed
 }
 
 /// Says why the layout is not proven, where that was allowed.
