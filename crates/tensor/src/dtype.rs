@@ -88,6 +88,26 @@ impl Dtype {
     }
 }
 
+/// What numpy and torch call element types.
+const ALIASES: [(&str, Dtype); 16] = [
+    ("uint8", Dtype::U8),
+    ("int8", Dtype::I8),
+    ("float8_e4m3fn", Dtype::F8E4M3),
+    ("float8_e5m2", Dtype::F8E5M2),
+    ("float8_e8m0fnu", Dtype::F8E8M0),
+    ("uint16", Dtype::U16),
+    ("int16", Dtype::I16),
+    ("float16", Dtype::F16),
+    ("bfloat16", Dtype::BF16),
+    ("uint32", Dtype::U32),
+    ("int32", Dtype::I32),
+    ("float32", Dtype::F32),
+    ("uint64", Dtype::U64),
+    ("int64", Dtype::I64),
+    ("float64", Dtype::F64),
+    ("complex64", Dtype::C64),
+];
+
 impl fmt::Display for Dtype {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -109,6 +129,7 @@ impl FromStr for Dtype {
         Dtype::ALL
             .into_iter()
             .find(|dtype| dtype.name() == name)
+            .or_else(|| ALIASES.iter().find(|(alias, _)| *alias == name).map(|&(_, dtype)| dtype))
             .ok_or_else(|| UnknownDtype(name.to_owned()))
     }
 }
@@ -121,6 +142,9 @@ mod tests {
     fn every_name_parses_back() {
         for dtype in Dtype::ALL {
             assert_eq!(dtype.name().parse(), Ok(dtype));
+        }
+        for (alias, dtype) in ALIASES {
+            assert_eq!(alias.parse(), Ok(dtype));
         }
         assert!("f33".parse::<Dtype>().is_err());
     }

@@ -196,6 +196,16 @@ impl<'a> CopyService<'a> {
         &mut *self.transport
     }
 
+    /// Gives the calls from now on this long.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.options.timeout = timeout;
+    }
+
+    /// Has what is prepared or run from now on go with or without checksums; the same on every PE.
+    pub fn set_checksums(&mut self, checksums: bool) {
+        self.options.checksums = checksums;
+    }
+
     /// Has `on_progress` called after every message and every larger copy of a refit, by the thread
     /// that runs it and under no lock. The last call comes before the refit is committed.
     ///
@@ -226,6 +236,7 @@ impl<'a> CopyService<'a> {
         let key = (from.fingerprint(), to.fingerprint());
         if let Some((refit, made_with)) = self.plans.get(&key)
             && made_with == options
+            && refit.has_checksums() == self.options.checksums
         {
             return Ok(refit.clone());
         }
