@@ -1,4 +1,4 @@
-//! The project's own tasks: `cargo xtask setup | test | step | tidy | fuzz | bench | soak`.
+//! The project's own tasks: `cargo xtask setup | test | step | tidy | wheel | fuzz | bench | soak`.
 //!
 //! What a new machine lacks, `setup` installs; `test` calls it first. Nothing here is needed to
 //! build or use the library itself.
@@ -9,6 +9,7 @@ mod integrations;
 mod memory;
 mod nextest;
 mod policy;
+mod python;
 mod setup;
 mod soak;
 mod steps;
@@ -24,6 +25,7 @@ cargo xtask test              setup, then format, lints, every test, sanitizers 
 cargo xtask test integrations [SUITE ...]
                               the suites that download large programs of others first
 cargo xtask step NAME ...     some steps of that alone, without setup, by the names that it prints at its end
+cargo xtask wheel             the Python package, in target/wheels
 cargo xtask fuzz [TARGET ...] fuzz targets, a minute each
 cargo xtask bench [NAME] ...  benchmarks, with their peers in the same run: --quick, --json FILE
 cargo xtask tidy [--list [PATH]]
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         Some("test") => setup::run(setup::Need::Tests).and_then(|()| test::run(&rest)),
         Some("tidy") => tidy::run(&rest),
         Some("step") => test::steps(&rest),
+        Some("wheel") => python::wheel().map(|wheel| println!("{}", wheel.display())),
         Some("fuzz") => {
             setup::run(setup::Need::Tests).and_then(|()| fuzz::run(&rest, Duration::from_secs(60)))
         }

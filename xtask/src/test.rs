@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::command::{Environment, cargo};
 use crate::steps::{Steps, skip};
-use crate::{fuzz, memory, nextest, policy, setup, tidy};
+use crate::{fuzz, memory, nextest, policy, python, setup, tidy};
 
 /// The whole workspace. Steps that compile it pass these arguments alike, so that they share one
 /// build of each crate: another choice of packages would choose other features of dependencies.
@@ -69,6 +69,7 @@ pub fn steps(only: &[&str]) -> Result<(), String> {
         false => steps.step("without-mpi", without_mpi),
     }
     steps.step("examples", || cargo(&[&["test", "--doc", "--quiet"], all].concat(), &[]));
+    steps.step("python", python::test);
     steps.step("oclgrind", || memory::oclgrind(memory::DATA_RACES));
     steps.step("asan", || memory::asan(ASAN_SEEDS));
     steps.step("fuzz", || fuzz::run(&[], FUZZ_EACH));

@@ -84,7 +84,11 @@ impl Header {
         for (name, entry) in form.tensors {
             tensors.push(parse_entry(name, &entry)?);
         }
-        tensors.sort_by(|one, other| (one.start, &one.name).cmp(&(other.start, &other.name)));
+        // Tensors of no bytes share their place with the next one, and come before it.
+        let place = |tensor: &TensorEntry| (tensor.start, tensor.bytes);
+        tensors.sort_by(|one, other| {
+            place(one).cmp(&place(other)).then_with(|| one.name.cmp(&other.name))
+        });
         let mut next = 0;
         for tensor in &tensors {
             if tensor.start != next {
@@ -194,6 +198,21 @@ mod tests {
             header.tensors.iter().position(|known| known.name == tensor.name)
         });
         assert_eq!(read, header);
+    }
+
+    #[test]
+    fn tensors_of_no_bytes_come_before_those_that_they_share_a_place_with() {
+        let mut header = Header {
+            tensors: vec![
+                entry("z", "U8", &[0]),
+                entry("a", "U8", &[4]),
+                entry("y", "U8", &[0, 2]),
+            ],
+            ..Default::default()
+        };
+        let mut file = header.write();
+        file.resize(header.file_bytes() as usize, 0);
+        assert_eq!(Header::parse(&file).unwrap().tensors, header.tensors);
     }
 
     #[test]

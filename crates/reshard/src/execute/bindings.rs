@@ -196,6 +196,12 @@ impl<'a> Sources<'a> {
         Self { bound: Bound::new(refit.sources()), borrowed: PhantomData }
     }
 
+    /// Checks that all that `refit` reads on this PE is bound. A refit checks it too, but fails the
+    /// whole group.
+    pub fn check(&self, refit: &Refit) -> Result<(), BindError> {
+        self.bound.check(refit.sources())
+    }
+
     /// This PE's shard of tensor `name` lies in `bytes`.
     pub fn bind(
         &mut self,
@@ -274,8 +280,8 @@ impl<'a> Targets<'a> {
     }
 
     /// Checks that all that `refit` needs is bound, and that nothing is written that is also read,
-    /// or written twice.
-    pub(crate) fn check(&self, refit: &Refit, sources: &Sources<'_>) -> Result<(), BindError> {
+    /// or written twice. A refit checks it too, but fails the whole group.
+    pub fn check(&self, refit: &Refit, sources: &Sources<'_>) -> Result<(), BindError> {
         self.bound.check(refit.targets())?;
         let written = self.bound.spans(refit.targets(), true);
         apart::check(written.chain(sources.bound.spans(refit.sources(), false)).collect())

@@ -8,7 +8,7 @@ use syncline_layout::Fingerprint;
 use syncline_layout::Layout;
 use syncline_layout::LayoutError;
 use syncline_layout::Schedule;
-use syncline_layout::{PlanOptions, TransferPlan};
+use syncline_layout::{PairTraffic, PlanOptions, TransferPlan};
 
 /// The shards that one PE holds of a layout.
 #[derive(Clone, Debug)]
@@ -172,6 +172,8 @@ pub struct Refit {
     /// Shared with the lanes that run parts of it.
     program: Arc<Program>,
     bytes_moved: u64,
+    /// Of tensors, that this PE sends to others and receives from them.
+    bytes_exchanged: [u64; 2],
     rounds: u32,
 }
 
@@ -227,6 +229,11 @@ impl Refit {
         for piece in program.receives.iter().flat_map(|message| &message.pieces[..]) {
             targets.used[piece.tensor as usize] = true;
         }
+        let sum = |peer: fn(&PairTraffic) -> u32| {
+            let pairs = plan.traffic().pairs().iter().filter(|pair| peer(pair) == rank);
+            pairs.map(|pair| pair.bytes).sum()
+        };
+        let bytes_exchanged = [sum(|pair| pair.src), sum(|pair| pair.dst)];
         Ok(Self {
             fingerprint: plan.fingerprint(),
             slot_bytes,
@@ -235,6 +242,7 @@ impl Refit {
             targets: Arc::new(targets),
             program: Arc::new(program),
             bytes_moved: plan.bytes_moved(),
+            bytes_exchanged,
             rounds: schedule.rounds(),
         })
     }
@@ -288,6 +296,16 @@ impl Refit {
         self.bytes_moved
     }
 
+    /// Bytes of tensors that this PE sends to others.
+    pub fn bytes_sent(&self) -> u64 {
+        self.bytes_exchanged[0]
+    }
+
+    /// Bytes of tensors that this PE receives from others.
+    pub fn bytes_received(&self) -> u64 {
+        self.bytes_exchanged[1]
+    }
+
     /// Rounds of the whole group.
     pub fn rounds(&self) -> u32 {
         self.rounds
@@ -299,7 +317,7 @@ impl Refit {
     }
 
     /// Bytes that this PE takes out of the slots of those peers that `uses_slots`.
-    pub(crate) fn bytes_received(&self, uses_slots: impl Fn(usize) -> bool) -> u64 {
+    pub(crate) fn bytes_by_slots(&self, uses_slots: impl Fn(usize) -> bool) -> u64 {
         let receives = self.program.receives.iter();
         let received = receives.filter(|message| uses_slots(message.peer as usize));
         received.map(|message| message.bytes as u64).sum()

@@ -55,7 +55,7 @@ impl CopyService<'_> {
         if refit.rank() != self.rank() {
             return Err(self.refuse(format!("this refit was prepared for PE {}", refit.rank())));
         }
-        sources.bound.check(refit.sources()).map_err(|error| self.refuse(error))?;
+        sources.check(refit).map_err(|error| self.refuse(error))?;
         let nothing = Targets::new(refit);
         let targets = match target {
             // SAFETY: the caller's promise.
@@ -140,7 +140,7 @@ impl CopyService<'_> {
         }
         let is_announced = ticket.window.is_some();
         let received =
-            refit.bytes_received(|peer| !(is_announced && transport.shares_memory(peer)));
+            refit.bytes_by_slots(|peer| !(is_announced && transport.shares_memory(peer)));
         let (done, total) = (AtomicU64::new(0), refit.bytes_local() + received);
         let report = |bytes: u64| {
             let before = done.fetch_add(bytes, Ordering::Relaxed);
