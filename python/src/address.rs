@@ -26,7 +26,7 @@ fn number(name: &str) -> PyResult<Option<usize>> {
 }
 
 impl Address {
-    /// Finds out where to meet: what is not given is what torchrun says.
+    /// Finds out where to meet: torchrun's variables stand in for absent arguments.
     pub(crate) fn find(
         address: Option<String>,
         rank: Option<usize>,
@@ -52,7 +52,7 @@ impl Address {
         };
         if token.is_some() {
             return Err(GroupError::new_err(
-                "token: groups in shared memory are kept apart by users, and take no token",
+                "token: groups in shared memory take no token: only processes of one user meet there",
             ));
         }
         match address.split_once(':') {

@@ -13,7 +13,7 @@ use syncline::device::CancelToken;
 
 use crate::errors::{SynclineError, contained};
 
-/// How often signals are looked at.
+/// How often signals are checked.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 
 /// How far the work has come; written by the work, read by the thread that watches.
@@ -25,7 +25,7 @@ pub(crate) struct Meter {
     count: Option<Count>,
 }
 
-/// Returns what is done and how much there is in all.
+/// Returns the amount done and the total.
 type Count = Box<dyn Fn() -> (u64, u64) + Send + Sync>;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -166,7 +166,7 @@ pub(crate) fn verify(py: Python<'_>, a: PathBuf, b: PathBuf) -> PyResult<PyRepor
     let found = call(py, None, None, &Meter::default(), || {
         let (source, target) = (Checkpoint::open(&a)?, Checkpoint::open(&b)?);
         let differences = match compare(&source, &target) {
-            // Tensors that do not match at all are a finding, not a failure to look.
+            // Tensors that do not match at all are a finding, not a failure of the comparison.
             Err(Refusal::Reshard(cause)) => Err(cause.to_string()),
             compared => Ok(compared?),
         };

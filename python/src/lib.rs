@@ -23,7 +23,7 @@ fn main(py: Python<'_>, arguments: Vec<OsString>, command: Vec<OsString>) -> PyR
     py.detach(|| errors::contained(|| syncline_cli::run(arguments)))
 }
 
-/// What `syncline` is made of.
+/// The extension module.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

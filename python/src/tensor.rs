@@ -32,7 +32,7 @@ enum Owner {
     Exported(#[expect(dead_code, reason = "held, not used")] Exported),
 }
 
-/// What is refused of a tensor, in the message of an exception.
+/// Returns the exception that refuses a tensor.
 fn refused(message: impl Into<String>) -> PyErr {
     SynclineError::new_err(message.into())
 }
@@ -122,7 +122,7 @@ impl Tensor {
     /// Nothing writes them while they are used, and the tensor outlives them.
     pub(crate) unsafe fn slice<'a>(&self) -> &'a [u8] {
         let start = NonNull::new(self.start as *mut u8).unwrap_or(NonNull::dangling());
-        // SAFETY: its owner promises that many bytes from there on; the rest is the caller's promise.
+        // SAFETY: its owner has that many bytes there; the rest is the caller's promise.
         unsafe { slice::from_raw_parts(start.as_ptr(), self.bytes()) }
     }
 
@@ -207,7 +207,7 @@ pub(crate) fn overlap(tensors: &[(&Tensor, bool)]) -> Option<(usize, usize)> {
         })
         .collect();
     order.sort_unstable();
-    // Those that may still meet the next one.
+    // Tensors that may still meet the next one.
     let mut open: Vec<(u64, usize)> = Vec::new();
     for (start, end, at) in order {
         open.retain(|(end, _)| *end > start);

@@ -63,7 +63,7 @@ pub fn test() -> Result<(), String> {
     let packages = [PACKAGES, &["numpy"]].concat();
     let python = install(&wheel, Path::new(ENVIRONMENT), &packages)?;
     let run = |arguments: &[&str]| {
-        // Not from the package's own folder: what is tested is what was installed.
+        // Not from the package's own folder: the installed package is tested.
         let mut command = Command::new(&python);
         command.args(arguments).current_dir("python/tests").env_remove("PYTHONPATH");
         command::run(&mut command)

@@ -37,8 +37,8 @@ pub fn devices() -> serde_json::Value {
     commands::devices::to_json(&syncline::registry().probe())
 }
 
-/// Returns the page that explains `run`, as `syncline run --report` writes it; `differences` are
-/// those that [`check`] has found.
+/// Returns the page that explains `run`, as `syncline run --report` writes it; `differences` comes
+/// from [`check`].
 pub fn page(
     program: &Program,
     run: &Run,

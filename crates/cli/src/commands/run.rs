@@ -217,7 +217,7 @@ fn report_of(
     Ok(report)
 }
 
-/// Returns the page that explains `run`; `differences` are those that a check has found.
+/// Returns the page that explains `run`; `differences` comes from [`check`].
 pub(crate) fn page(
     program: &Program,
     run: &Run,

@@ -201,7 +201,7 @@ impl<'a> CopyService<'a> {
         self.options.timeout = timeout;
     }
 
-    /// Has what is prepared or run from now on go with or without checksums; the same on every PE.
+    /// Switches checksums on or off for later preparations and runs; the same on every PE.
     pub fn set_checksums(&mut self, checksums: bool) {
         self.options.checksums = checksums;
     }
