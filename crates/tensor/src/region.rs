@@ -18,6 +18,7 @@
 //! # Ok::<(), syncline_tensor::ViewError>(())
 //! ```
 
+mod cut;
 mod solve;
 
 use std::fmt;

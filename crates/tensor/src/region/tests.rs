@@ -145,6 +145,141 @@ fn boxes_of_one_tensor_cover_exactly_when_they_contain() {
     });
 }
 
+fn bytes_of_region(region: &Region) -> Vec<usize> {
+    let mut places = vec![region.start()];
+    for (stride, count) in region.dims() {
+        places = (0..count)
+            .flat_map(|index| places.iter().map(move |place| place + index * stride))
+            .collect();
+    }
+    let run = region.run_bytes();
+    places.iter().flat_map(|&place| (place..place + run).map(|byte| byte as usize)).collect()
+}
+
+/// Cuts `b` out of `a`; checks the parts, and returns whether there are any that are exact.
+fn check_cut(a: &View, b: &View) -> Option<Vec<Region>> {
+    let (region_a, region_b) = (Region::of(a), Region::of(b));
+    let mut left = bytes_of(a);
+    for (byte, &inside) in bytes_of(b).iter().enumerate() {
+        if inside && let Some(left) = left.get_mut(byte) {
+            *left = false;
+        }
+    }
+    let mut parts = vec![Region::EMPTY];
+    let done = region_a.without(&region_b, &mut parts);
+    assert_eq!(parts.remove(0), Region::EMPTY, "what was there stays");
+    if !done {
+        assert!(parts.is_empty());
+        return None;
+    }
+    let mut found = vec![0; left.len()];
+    for part in &parts {
+        let bytes = bytes_of_region(part);
+        assert_eq!(bytes.iter().max(), Some(&(part.end() as usize - 1)), "{part:?}");
+        bytes.into_iter().for_each(|byte| found[byte] += 1);
+    }
+    for (byte, &left) in left.iter().enumerate() {
+        let times = usize::from(left);
+        assert_eq!(found[byte], times, "byte {byte} of {region_a:?} without {region_b:?}");
+    }
+    Some(parts)
+}
+
+#[test]
+fn what_is_left_of_tensors_views_is_exact() {
+    let (mut cut, mut kept) = (0, 0);
+    for_seeds("what_is_left_of_tensors_views_is_exact", 400, |rng| {
+        let shapes: [&[u64]; 5] = [&[12, 16], &[6, 8, 10], &[4, 3, 5, 6], &[96], &[2; 8]];
+        let (shape, other) = (*rng.pick(&shapes), *rng.pick(&shapes));
+        let views: Vec<View> =
+            (0..8).map(|at| tame_view(rng, if at % 3 == 0 { other } else { shape })).collect();
+        for a in &views {
+            for b in views.iter().filter(|b| Region::of(a).overlaps(&Region::of(b))) {
+                match check_cut(a, b) {
+                    Some(_) => cut += 1,
+                    None => kept += 1,
+                }
+            }
+        }
+    });
+    assert!(cut > 20 * kept, "{cut} pairs are cut, {kept} are not");
+}
+
+#[test]
+fn what_is_left_of_wild_views_is_exact_or_refused() {
+    let mut seen = [0; 2];
+    for_seeds("what_is_left_of_wild_views_is_exact_or_refused", 400, |rng| {
+        let views: Vec<View> = (0..8).map(|_| wild_view(rng)).collect();
+        for a in &views {
+            for b in views.iter().filter(|b| Region::of(a).overlaps(&Region::of(b))) {
+                seen[usize::from(check_cut(a, b).is_some())] += 1;
+            }
+        }
+    });
+    assert!(seen[0] > 100 && seen[1] > 1000, "both answers occur: {seen:?}");
+}
+
+/// Boxes of one tensor, of any element size and at any offset, and runs of any bytes.
+#[test]
+fn boxes_and_runs_are_always_cut() {
+    for_seeds("boxes_and_runs_are_always_cut", 400, |rng| {
+        let shapes: [&[u64]; 3] = [&[9, 14], &[5, 7, 11], &[3, 4, 2, 5]];
+        let shape = *rng.pick(&shapes);
+        let offset = rng.range(0..100);
+        let mut any = || {
+            if rng.one_in(3) {
+                return View::bytes_at(rng.range(0..400), rng.range(1..300)).unwrap();
+            }
+            let mut view = View::contiguous(Dtype::U16, shape).unwrap();
+            for (dim, &size) in shape.iter().enumerate() {
+                let start = rng.range(0..size);
+                view = view.slice(dim, start..rng.range(start..size) + 1).unwrap();
+            }
+            let (shape, strides) = (view.shape().to_vec(), view.strides().to_vec());
+            View::strided(Dtype::U16, view.offset() + offset, &shape, &strides).unwrap()
+        };
+        for _ in 0..40 {
+            let (a, b) = (any(), any());
+            if Region::of(&a).overlaps(&Region::of(&b)) {
+                assert!(check_cut(&a, &b).is_some(), "{a:?} and {b:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn regions_that_are_joined_are_the_union() {
+    let mut joined = 0;
+    for_seeds("regions_that_are_joined_are_the_union", 400, |rng| {
+        let shapes: [&[u64]; 3] = [&[12, 16], &[5, 6, 7], &[96]];
+        let shape = *rng.pick(&shapes);
+        // One cut after another leaves neighbours.
+        let mut parts = vec![Region::of(&View::contiguous(Dtype::U8, shape).unwrap())];
+        for _ in 0..3 {
+            let cut = Region::of(&tame_view(rng, shape));
+            let whole = std::mem::take(&mut parts);
+            for part in &whole {
+                if !part.without(&cut, &mut parts) {
+                    parts.push(*part);
+                }
+            }
+        }
+        for (at, one) in parts.iter().enumerate() {
+            for other in &parts[at + 1..] {
+                let Some(union) = one.joined(other) else { continue };
+                let mut expected = bytes_of_region(one);
+                expected.extend(bytes_of_region(other));
+                let mut found = bytes_of_region(&union);
+                (expected.sort_unstable(), found.sort_unstable());
+                assert_eq!(found, expected, "{one:?} and {other:?} are {union:?}");
+                assert_eq!(other.joined(one), Some(union));
+                joined += 1;
+            }
+        }
+    });
+    assert!(joined > 100, "{joined} pairs");
+}
+
 #[test]
 fn same_bytes_have_one_canonical_form() {
     let matrix = View::contiguous(Dtype::F32, &[8, 16]).unwrap();
