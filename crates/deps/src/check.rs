@@ -1,9 +1,9 @@
-//! Checking edges against the oracle: orders that are missing, and orders that nobody needs.
+//! Checking edges against the oracle: missing orders and superfluous orders.
 
 use crate::graph::{DepEdge, DepGraph};
 use crate::oracle::{Ancestors, OracleError, OracleLimits, RecordedTasks, blocks, full_graph};
 
-/// What is wrong with the edges of a program.
+/// The faults of the edges of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Pairs of tasks that conflict, or of which one was asked to wait for the other, and that the

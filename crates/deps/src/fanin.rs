@@ -70,7 +70,7 @@ pub fn compute_task_fanin<B>(
 /// Registers what `task` does, for later tasks to find.
 ///
 /// `task` must be newer than all tasks registered before, and must wait for all that
-/// [`compute_task_fanin`] emits for the same inputs: on that rests what is forgotten here. The
+/// [`compute_task_fanin`] emits for the same inputs, because older accesses are forgotten here. The
 /// accesses of a manual task are added beside all others.
 pub fn register_task_outputs(
     inputs: &DepInputs<'_>,

@@ -32,7 +32,7 @@ pub struct OracleLimits {
     pub conflicts: u64,
     /// Machine words touched to close a graph transitively.
     pub closure_words: u64,
-    /// Memory for the part of a transitive closure that is looked at together.
+    /// Memory for the part of a transitive closure that is held at once.
     pub closure_bytes: usize,
 }
 
@@ -131,13 +131,13 @@ pub fn full_graph(
     Ok(graph)
 }
 
-/// What is left of the limits.
+/// The rest of the limits.
 struct Budget {
     comparisons: u64,
     conflicts: u64,
 }
 
-/// The accesses of one place so far. Those that only read are apart, as they never conflict with
+/// The accesses of one place so far. Reads have a list of their own: they never conflict with
 /// one another.
 #[derive(Clone, Default)]
 struct Seen {

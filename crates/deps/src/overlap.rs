@@ -12,6 +12,9 @@ pub struct OverlapStats {
     /// Pairs on which the solver gave up: they count as overlapping, which is safe but may order
     /// too much.
     pub exhausted: u64,
+    /// Accesses of which a later write could not be cut out exactly, or only into too many parts.
+    /// They are remembered for all of their bytes, which may show edges that others imply.
+    pub uncut: u64,
 }
 
 impl OverlapStats {

@@ -152,7 +152,7 @@ impl Submitter {
     fn emit_merged(&mut self, emit: &mut impl FnMut(Edge)) {
         let edges = self.merger.edges();
         let waits = edges.iter().filter(|edge| edge.flags().contains(EdgeFlags::WAIT));
-        // All are of one ring, so that whole ids are as far apart as their sequence numbers.
+        // All are of one ring, so that ids differ by as much as their sequence numbers.
         let implied =
             self.window.add(self.next_task().to_bits(), waits.map(|edge| edge.pred.to_bits()));
         let keep_all = self.options.full || implied.is_empty();
@@ -208,7 +208,8 @@ impl Submitter {
         task.ring() == self.options.ring && task.sequence() < self.next && self.map.is_live(task)
     }
 
-    /// What was done so far. Looks at everything that the map holds: not for every task.
+    /// Returns figures of the work so far. Visits everything that the map holds: not for every
+    /// task.
     pub fn stats(&self) -> SubmitStats {
         SubmitStats {
             tasks: self.next,

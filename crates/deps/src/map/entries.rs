@@ -115,7 +115,7 @@ impl Entry {
 
 const NO_CHUNK: u32 = u32::MAX;
 const CHUNK_ENTRIES: usize = 8;
-/// A list this long is looked through for retired tasks before it grows on.
+/// A list this long is swept of retired tasks before it grows further.
 const SWEEP_LENGTH: u32 = 16;
 
 #[derive(Clone, Copy, Debug)]

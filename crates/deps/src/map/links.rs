@@ -3,15 +3,18 @@
 //! Found once, when a view is first used, and listed at both nodes. Reads need to know only of
 //! views that are written: those come first in a list.
 
-use super::TensorMap;
+use syncline_tensor::TaskId;
+
 use super::entries::Mode;
-use super::node::{LINKED, WIDE, WRITTEN};
+use super::node::{CUT, Generations, LINKED, WIDE, WRITTEN};
+use super::remnants::Held;
+use super::{TensorMap, remnants};
 
 /// More overlapping views than this are searched for each time instead of listed, so that memory
 /// stays linear in the number of views however they overlap.
 const LINKS_MAX: usize = 256;
 
-/// Lists shorter than this are not looked through for nodes that could be dropped.
+/// Shorter lists are not searched for nodes that could be dropped.
 const IDLE_LINKS: usize = 32;
 
 /// So many visits to an empty node cost about as much as adding it anew.
@@ -34,7 +37,7 @@ impl Link {
     }
 
     #[inline]
-    fn covers(self) -> bool {
+    pub(super) fn covers(self) -> bool {
         self.0 & 1 != 0
     }
 }
@@ -102,7 +105,7 @@ impl TensorMap {
         let region = &cold[node as usize].region;
         let mut shown = 0;
         found.clear();
-        buffers[nodes[node as usize].buffer as usize].grid.visit(region, |other| {
+        buffers[nodes[node as usize].held.buffer as usize].grid.visit(region, |other| {
             if other != node {
                 shown += 1;
                 let theirs = &cold[other as usize].region;
@@ -131,11 +134,11 @@ impl TensorMap {
     }
 
     fn add_link(&mut self, node: usize, link: Link) {
-        if self.nodes[node].flags & WIDE != 0 {
+        if self.nodes[node].held.flags & WIDE != 0 {
             return;
         }
-        let written = self.nodes[link.node()].flags & WRITTEN != 0;
-        let (own, links) = (&mut self.nodes[node], &mut self.cold[node].links);
+        let written = self.nodes[link.node()].held.flags & WRITTEN != 0;
+        let (own, links) = (&mut self.nodes[node].held, &mut self.cold[node].links);
         own.flags |= LINKED;
         links.add(link, written);
         if links.list.len() > LINKS_MAX {
@@ -147,7 +150,8 @@ impl TensorMap {
     /// Takes `node` out of the lists of all others, and empties its own.
     pub(super) fn unlink(&mut self, node: u32) {
         self.with_all_links(node, |map, link| {
-            let (other, links) = (&mut map.nodes[link.node()], &mut map.cold[link.node()].links);
+            let other = &mut map.nodes[link.node()].held;
+            let links = &mut map.cold[link.node()].links;
             if let Some(at) = links.position(node) {
                 links.remove(at);
             }
@@ -161,7 +165,7 @@ impl TensorMap {
     /// Notes that `node` is written, and tells the nodes that overlap it.
     #[cold]
     pub(super) fn first_write(&mut self, node: u32) {
-        self.nodes[node as usize].flags |= WRITTEN;
+        self.nodes[node as usize].held.flags |= WRITTEN;
         self.with_all_links(node, |map, link| {
             let links = &mut map.cold[link.node()].links;
             if let Some(at) = links.position(node) {
@@ -172,7 +176,7 @@ impl TensorMap {
 
     /// Calls `body` for all links of `node`, listed or searched for.
     fn with_all_links(&mut self, node: u32, mut body: impl FnMut(&mut Self, Link)) {
-        if self.nodes[node as usize].flags & WIDE != 0 {
+        if self.nodes[node as usize].held.flags & WIDE != 0 {
             self.search(node);
             let found = std::mem::take(&mut self.found);
             found.iter().for_each(|&link| body(self, link));
@@ -187,51 +191,106 @@ impl TensorMap {
     /// The links that an access of `mode` through `node` has to follow.
     #[inline]
     pub(super) fn links_of(&self, node: u32, mode: Mode) -> &[Link] {
-        match self.nodes[node as usize].flags & (LINKED | WIDE) {
+        match self.nodes[node as usize].held.flags & (LINKED | WIDE) {
             0 => &[],
             LINKED => self.cold[node as usize].links.followed_by(mode),
             _ => &self.found,
         }
     }
 
-    /// Leaves marks of an access of `mode` through `node` at the nodes that overlap it.
+    /// Tells the nodes that overlap `node` of an access of `mode` through it. `previous` is the
+    /// plain writer that was remembered there before.
     #[inline(never)]
-    pub(super) fn mark_links(&mut self, node: u32, mode: Mode) {
-        let wide = self.nodes[node as usize].flags & WIDE != 0;
+    pub(super) fn mark_links(&mut self, node: u32, mode: Mode, previous: Option<TaskId>) {
+        let wide = self.nodes[node as usize].held.flags & WIDE != 0;
         if wide {
             self.search(node);
         }
-        let Self { nodes, cold, found, chunks, .. } = self;
+        if mode == Mode::Write {
+            self.cut_links(node, previous);
+        }
+        let Self { nodes, cold, found, remnants, .. } = self;
         let links = match wide {
             true => found.as_slice(),
             false => cold[node as usize].links.followed_by(mode),
         };
         let mut idle = 0;
         if links.len() > IDLE_LINKS {
-            idle = links.iter().filter(|link| nodes[link.node()].is_empty()).count();
+            idle = links.iter().filter(|link| nodes[link.node()].is_idle()).count();
         }
-        let nodes = nodes.as_mut_slice();
-        match mode {
-            Mode::Read => {
-                links.iter().for_each(|link| nodes[link.node()].mark_read(link.covers()));
-            }
-            Mode::Write => {
-                for link in links {
-                    match link.covers() {
-                        true => nodes[link.node()].clear(chunks),
-                        false => nodes[link.node()].mark_write(Mode::Write),
-                    }
+        let many_are_idle = idle > links.len() / 2;
+        if mode != Mode::Write {
+            for link in links {
+                let other = &mut nodes[link.node()].held;
+                let mark = |held: &mut Generations| match mode {
+                    Mode::Read => held.mark_read(link.covers()),
+                    _ => held.mark_write(mode),
+                };
+                mark(other);
+                if other.flags & CUT != 0 {
+                    remnants.mark(cold[link.node()].remnants, mark);
                 }
             }
-            _ => links.iter().for_each(|link| nodes[link.node()].mark_write(mode)),
         }
-        if idle > links.len() / 2 {
+        if many_are_idle {
             self.drop_idle(node);
+        }
+        self.drop_emptied();
+    }
+
+    /// Cuts the bytes of `node`, which a plain write has touched, out of the accesses remembered at
+    /// the nodes that overlap it.
+    fn cut_links(&mut self, node: u32, previous: Option<TaskId>) {
+        let Self { nodes, cold, found, chunks, live, remnants, overlap, emptied, epoch, .. } = self;
+        let wide = nodes[node as usize].held.flags & WIDE != 0;
+        let own = &mut cold[node as usize];
+        let region = own.region;
+        let alone = !wide && own.links.written == 0;
+        let links = std::mem::take(if wide { found } else { &mut own.links.list });
+        for link in &links {
+            let other = &mut nodes[link.node()];
+            let theirs = &mut cold[link.node()];
+            if !other.is_idle() {
+                if link.covers() {
+                    other.held.clear(chunks);
+                    remnants.clear(&mut theirs.remnants, chunks);
+                } else {
+                    // Where no other view that is written shares a byte with this one, all who ask
+                    // for these bytes come through this view and see the write. A view that is
+                    // used again is not cut before it has missed a turn.
+                    let used = match previous {
+                        Some(task) => other.held.is_used_since(task),
+                        None => theirs.since < other.epoch,
+                    };
+                    if alone && used && other.held.flags & CUT == 0 {
+                        other.held.mark_write(Mode::Write);
+                        continue;
+                    }
+                    let (whole, first) = (&mut other.held, &mut theirs.remnants);
+                    let held = Held { whole, region: &theirs.region, first };
+                    remnants.cut(held, &region, chunks, live, overlap);
+                }
+                other.held.note_cut(theirs.remnants != remnants::NONE);
+            }
+            // A view that was used once will hardly be used again.
+            if theirs.since == other.epoch && other.epoch < *epoch && other.is_idle() {
+                emptied.push(link.node() as u32);
+            }
+        }
+        *(if wide { found } else { &mut cold[node as usize].links.list }) = links;
+    }
+
+    fn drop_emptied(&mut self) {
+        while let Some(node) = self.emptied.pop() {
+            // May be gone as one that was idle.
+            if self.nodes[node as usize].held.buffer != Self::VACANT {
+                self.remove_node(node);
+            }
         }
     }
 
-    /// After many walks that found most of the overlapping nodes empty, drops those that were not
-    /// used meanwhile.
+    /// After many walks that found most of the overlapping nodes empty, drops the nodes that were
+    /// not used meanwhile.
     #[cold]
     fn drop_idle(&mut self, node: u32) {
         let cold = &mut self.cold[node as usize];
@@ -243,14 +302,14 @@ impl TensorMap {
         cold.idle_walks = 0;
         let mut idle = std::mem::take(&mut self.idle);
         idle.clear();
-        let links = match self.nodes[node as usize].flags & WIDE {
+        let links = match self.nodes[node as usize].held.flags & WIDE {
             0 => &cold.links.list,
             _ => &self.found,
         };
         idle.extend(links.iter().map(|link| link.node() as u32));
         idle.retain(|&other| {
             let other = &self.nodes[other as usize];
-            other.is_empty() && other.epoch < since
+            other.is_idle() && other.epoch < since
         });
         for &other in &idle {
             self.remove_node(other);

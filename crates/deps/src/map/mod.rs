@@ -12,6 +12,7 @@ mod links;
 mod live;
 mod node;
 mod nodes;
+mod remnants;
 mod table;
 
 use std::ops::ControlFlow;
@@ -20,27 +21,29 @@ use self::entries::{Chunks, Entry, Mode};
 use self::grid::{Grid, WordMap};
 use self::links::Link;
 use self::live::Liveness;
-use self::node::{CREATED, Hazards, LINKED, Node, WIDE, WRITTEN};
+use self::node::{CREATED, CUT, Generations, Hazards, LINKED, Node, WIDE, WRITTEN};
 use self::nodes::Cold;
 pub(crate) use self::nodes::Place;
+use self::remnants::Remnants;
 use self::table::Table;
 use crate::merge::Packed;
 use crate::{Edge, EdgeFlags, EdgeKinds, OverlapStats, SubmitError, SubmitOptions};
-use syncline_tensor::{Access, BufferId, TaskId};
+use syncline_tensor::{Access, BufferId, Region, TaskId};
 
-/// What is known about the buffers and the tasks that use them.
+/// The accesses to all buffers by the tasks that are live.
 #[derive(Debug, Default)]
 pub struct TensorMap {
     nodes: Vec<Node>,
-    /// What is seldom needed of the nodes, in the same order.
+    /// The seldom needed members of the nodes, in the same order.
     cold: Vec<Cold>,
     free_nodes: Vec<u32>,
     table: Table,
     chunks: Chunks,
+    remnants: Remnants,
     live: Liveness,
     slots: WordMap<BufferId, u32>,
     buffers: Vec<Buffer>,
-    // Apart from the buffers, because every access asks for it.
+    // Not in the buffers, because every access reads it.
     creators: Vec<Creator>,
     free_buffers: Vec<u32>,
     /// The nodes of the arguments that were resolved last.
@@ -50,6 +53,7 @@ pub struct TensorMap {
     /// Scratch: the links of a node that does not list them, and nodes to be dropped.
     found: Vec<Link>,
     idle: Vec<u32>,
+    emptied: Vec<u32>,
     epoch: u64,
     swept_epoch: u64,
     sweep_at: usize,
@@ -76,12 +80,32 @@ enum Creator {
     Several,
 }
 
-/// The argument that predecessors are looked for.
+/// The argument whose predecessors are searched for.
 #[derive(Clone, Copy)]
 struct Seeker {
     arg: u16,
     mode: Mode,
     hazards: Hazards,
+}
+
+/// The tasks of a ring that were issued before one of them.
+#[derive(Clone, Copy, Default)]
+struct Earlier {
+    first: u64,
+    count: u64,
+}
+
+impl Earlier {
+    #[inline]
+    fn than(task: TaskId) -> Self {
+        let first = TaskId::new(task.ring(), 0).to_bits();
+        Self { first, count: task.to_bits() - first }
+    }
+
+    #[inline]
+    fn contains(self, task: TaskId) -> bool {
+        task.to_bits().wrapping_sub(self.first) < self.count
+    }
 }
 
 /// What a [`TensorMap`] holds and has done.
@@ -169,11 +193,14 @@ impl TensorMap {
         MapStats {
             buffers: self.slots.len(),
             views: self.nodes.len() - self.free_nodes.len(),
-            entries: self.nodes.iter().map(Node::entries).sum(),
+            entries: (self.nodes.iter().zip(&self.cold))
+                .map(|(node, cold)| node.held.entries() + self.remnants.entries(cold.remnants))
+                .sum(),
             bytes: self.nodes.capacity() * (size_of::<Node>() + size_of::<Cold>())
                 + self.buffers.capacity() * (size_of::<Buffer>() + size_of::<Creator>())
                 + self.slots.capacity() * size_of::<(BufferId, u32)>()
                 + (self.table.bytes() + self.chunks.bytes() + self.live.bytes())
+                + self.remnants.bytes()
                 + (grids + links),
             hits: self.lookups - self.misses,
             misses: self.misses,
@@ -197,11 +224,11 @@ impl TensorMap {
     ) -> ControlFlow<B> {
         let succ_arg = Some(position as u16);
         if node != Place::NOWHERE && access != Access::NoDep {
-            let flags = self.nodes[node as usize].flags;
+            let flags = self.nodes[node as usize].held.flags;
             let (mode, hazards) = (Mode::of(access), Hazards::of(access));
             let seeker = Seeker { arg: position as u16, mode, hazards };
-            match flags & (LINKED | WIDE) {
-                0 => self.waits_at(&self.nodes[node as usize], mode, seeker, emit)?,
+            match flags & (LINKED | WIDE | CUT) {
+                0 => self.waits_at(&self.nodes[node as usize].held, mode, seeker, emit)?,
                 _ => self.waits_around(node, seeker, emit)?,
             }
             if flags & CREATED == 0 {
@@ -226,36 +253,77 @@ impl TensorMap {
         seeker: Seeker,
         emit: &mut impl FnMut(Packed) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
-        if self.nodes[node as usize].flags & WIDE != 0 {
+        let own = &self.nodes[node as usize].held;
+        let flags = own.flags;
+        // Whatever else there was before a plain write through this view, that write waited for.
+        let before = own.plain_writer().map(Earlier::than).unwrap_or_default();
+        let emit = &mut |edge: Packed| match before.contains(edge.pred) {
+            false => emit(edge),
+            true => ControlFlow::Continue(()),
+        };
+        if flags & WIDE != 0 {
             self.search(node);
         }
         let mode = seeker.mode;
         let mut links = self.links_of(node, mode).iter();
         let nodes = self.nodes.as_slice();
-        let mut own = &nodes[node as usize];
+        let mut overlap = self.overlap;
+        let (mut own, mut at, mut covers) = (&nodes[node as usize].held, node as usize, true);
         // One loop for each of the two common modes, so that neither asks for it at every node.
-        loop {
-            match mode {
-                Mode::Read => self.waits_at(own, Mode::Read, seeker, emit)?,
-                _ => self.waits_at(own, mode, seeker, emit)?,
+        let found = loop {
+            let shown = match mode {
+                Mode::Read => self.waits_at(own, Mode::Read, seeker, emit),
+                _ => self.waits_at(own, mode, seeker, emit),
+            };
+            if shown.is_break() {
+                break shown;
+            }
+            if own.flags & CUT != 0 {
+                let region = (!covers).then_some(&self.cold[node as usize].region);
+                let shown = self.waits_at_remnants(at, region, seeker, &mut overlap, emit);
+                if shown.is_break() {
+                    break shown;
+                }
             }
             match links.next() {
-                Some(link) => own = &nodes[link.node()],
-                None => return ControlFlow::Continue(()),
+                Some(link) => {
+                    (at, covers) = (link.node(), link.covers());
+                    own = &nodes[at].held;
+                }
+                None => break ControlFlow::Continue(()),
             }
+        };
+        self.overlap = overlap;
+        found
+    }
+
+    /// Shows what an access to `region`, or to all of the view, must come after among the remnants
+    /// of the view of a node.
+    #[inline(never)]
+    fn waits_at_remnants<B>(
+        &self,
+        node: usize,
+        region: Option<&Region>,
+        seeker: Seeker,
+        overlap: &mut OverlapStats,
+        emit: &mut impl FnMut(Packed) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        for left in self.remnants.touched(self.cold[node].remnants, region, overlap) {
+            self.waits_at(left, seeker.mode, seeker, emit)?;
         }
+        ControlFlow::Continue(())
     }
 
     /// Shows what an access must come after at one node.
     #[inline(always)]
     fn waits_at<B>(
         &self,
-        node: &Node,
+        held: &Generations,
         mode: Mode,
         seeker: Seeker,
         emit: &mut impl FnMut(Packed) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
-        let (entries, all) = node.waits(mode);
+        let (entries, all) = held.waits(mode);
         for entry in entries {
             if self.live.is_live(entry.task) {
                 emit(entry.edge(seeker.arg, seeker.hazards))?;
@@ -263,18 +331,18 @@ impl TensorMap {
         }
         match all {
             true => ControlFlow::Continue(()),
-            false => self.more_waits_at(node, seeker, emit),
+            false => self.more_waits_at(held, seeker, emit),
         }
     }
 
     #[inline(never)]
     fn more_waits_at<B>(
         &self,
-        node: &Node,
+        held: &Generations,
         seeker: Seeker,
         emit: &mut impl FnMut(Packed) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
-        node.more_waits(seeker.mode, &self.chunks, |entry| match self.live.is_live(entry.task) {
+        held.more_waits(seeker.mode, &self.chunks, |entry| match self.live.is_live(entry.task) {
             true => emit(entry.edge(seeker.arg, seeker.hazards)),
             false => ControlFlow::Continue(()),
         })
@@ -295,18 +363,36 @@ impl TensorMap {
         }
         let entry = Entry::new(task, position as u16, access, manual);
         let Self { nodes, chunks, live, .. } = self;
-        let own = &mut nodes[node as usize];
+        let own = &mut nodes[node as usize].held;
         let flags = own.flags;
-        match manual {
-            true => own.record_manual(entry, chunks, live),
-            false => own.record(entry, chunks, live),
+        if manual {
+            own.record_manual(entry, chunks, live);
+            if flags & WRITTEN == 0 && access != Access::Input {
+                self.first_write(node);
+            }
+            return;
         }
+        let around = flags & (LINKED | WIDE | CUT) != 0;
+        let previous = if around { own.plain_writer() } else { None };
+        own.record(entry, chunks, live);
         if flags & WRITTEN == 0 && access != Access::Input {
             self.first_write(node);
         }
-        if flags & (LINKED | WIDE) != 0 && !manual {
-            self.mark_links(node, entry.mode());
+        if around {
+            if flags & CUT != 0 {
+                self.succeed_remnants(node as usize, entry);
+            }
+            self.mark_links(node, entry.mode(), previous);
         }
+    }
+
+    /// Tells the remnants of a view of an access through it.
+    #[inline(never)]
+    fn succeed_remnants(&mut self, node: usize, entry: Entry) {
+        let Self { nodes, cold, remnants, chunks, live, .. } = self;
+        let first = &mut cold[node].remnants;
+        remnants.succeed(first, entry, chunks, live);
+        nodes[node].held.note_cut(*first != remnants::NONE);
     }
 
     #[cold]
@@ -318,7 +404,7 @@ impl TensorMap {
             Creator::Task(..) | Creator::Several => Creator::Several,
         };
         for node in self.buffers[buffer as usize].grid.nodes() {
-            self.nodes[node as usize].flags |= CREATED;
+            self.nodes[node as usize].held.flags |= CREATED;
         }
     }
 }

@@ -1,19 +1,22 @@
-//! Nodes: what is remembered of the accesses through one view.
+//! Nodes: the remembered accesses through one view.
 //!
 //! A node has up to three generations: the *writers*, one plain writer or the members of one group;
 //! the *readers* that came after them; and, while a group can still grow, those *before* it, for
 //! which later members wait too. Each generation has waited for all of the one before, so that
 //! waiting for the newest is waiting for all.
 //!
-//! Accesses through other views that overlap this one are remembered at their own nodes. They leave
-//! marks here, which say that an older generation can no longer be the only thing to wait for;
-//! without them, lists would grow with every access as long as no single write covers the view.
+//! Accesses through other views that overlap this one are remembered at their own nodes. Plain
+//! writes among them cut the accesses here down to the bytes that are left, see
+//! [`remnants`](super::remnants). The others leave marks, which say that an older generation can no
+//! longer be the only thing to wait for; without them, lists would grow with every access as long
+//! as no single write covers the view.
+//!
 //! Tasks of manual scopes have waited for nothing: they lie beside the generations, and only a
 //! plain write that covers them, and so has waited for them, removes them.
 
 use std::ops::ControlFlow;
 
-use syncline_tensor::Access;
+use syncline_tensor::{Access, TaskId};
 
 use super::entries::{Chunks, Entry, List, Mode};
 use super::live::Liveness;
@@ -21,25 +24,27 @@ use super::table::Key;
 use crate::EdgeKinds;
 
 /// The view has a zero stride: it may not be written.
-pub(super) const BROADCAST: u8 = 1;
+pub(super) const BROADCAST: u16 = 1;
 /// Other views overlap this one; they are listed.
-pub(super) const LINKED: u8 = 2;
+pub(super) const LINKED: u16 = 2;
 /// Too many other views overlap this one to list them: they are searched for each time.
-pub(super) const WIDE: u8 = 4;
-/// The view has been written: reads through other views look here.
-pub(super) const WRITTEN: u8 = 64;
+pub(super) const WIDE: u16 = 4;
+/// The view has been written: reads through other views come here.
+pub(super) const WRITTEN: u16 = 64;
 /// A task has brought the buffer into being.
-pub(super) const CREATED: u8 = 128;
+pub(super) const CREATED: u16 = 128;
+/// Other accesses have left remnants of accesses through the view.
+pub(super) const CUT: u16 = 256;
 /// An overlapping write came after all present readers: the next reader, which waits for that
 /// write, replaces them.
-const READERS_STALE: u8 = 8;
+const READERS_STALE: u16 = 8;
 /// An access that conflicts with the present group came after all its members: the next member,
 /// which waits for that access, replaces them.
-const GROUP_STALE: u8 = 16;
-/// A reader that covers this view came after the writers: whoever writes here waits for it, and
-/// needs not wait for them.
-const WRITERS_READ: u8 = 32;
-const MARKS: u8 = READERS_STALE | GROUP_STALE | WRITERS_READ;
+const GROUP_STALE: u16 = 16;
+/// A reader that covers this view came after the writers: a task that writes here waits for the
+/// reader, and need not wait for them.
+const WRITERS_READ: u16 = 32;
+const MARKS: u16 = READERS_STALE | GROUP_STALE | WRITERS_READ;
 
 /// A generation of accesses.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -52,42 +57,109 @@ enum Newest {
     Nothing,
 }
 
-/// What is remembered of the accesses through one view of one buffer.
+/// The remembered accesses through one view of one buffer.
 ///
-/// In three cache lines: what it is found by, what every look at it needs, and the readers.
+/// In three cache lines: the key, the members that every visit reads, and the readers.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Node {
     pub(super) key: Key,
-    writers: List<1>,
-    /// Those before the present group, and those of manual scopes.
-    beside: List<0>,
     /// The last call that this view was resolved in.
     pub(super) epoch: u64,
-    /// The place of the buffer in the map.
-    pub(super) buffer: u32,
-    pub(super) flags: u8,
-    readers: List<3>,
+    /// The accesses of which nothing has been cut off.
+    pub(super) held: Generations,
 }
 
 const _: () = assert!(size_of::<Node>() == 3 * 64);
 
 impl Node {
-    pub(super) const fn new(key: Key, buffer: u32, flags: u8, epoch: u64) -> Self {
-        Self {
-            key,
-            writers: List::new(),
-            beside: List::new(),
-            epoch,
-            buffer,
-            flags,
-            readers: List::new(),
-        }
+    pub(super) const fn new(key: Key, buffer: u32, flags: u16, epoch: u64) -> Self {
+        Self { key, epoch, held: Generations::new(buffer, flags) }
+    }
+
+    /// Returns `true` if neither the view nor a remnant of it remembers an access.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        self.held.flags & CUT == 0 && self.held.is_empty()
+    }
+}
+
+/// Accesses to the same bytes: all bytes of a view, or the bytes of a remnant.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Generations {
+    /// The place of the buffer in the map.
+    pub(super) buffer: u32,
+    pub(super) flags: u16,
+    writers: List<1>,
+    /// Those before the present group, and those of manual scopes.
+    beside: List<0>,
+    readers: List<3>,
+}
+
+impl Generations {
+    const fn new(buffer: u32, flags: u16) -> Self {
+        let (writers, beside, readers) = (List::new(), List::new(), List::new());
+        Self { buffer, flags, writers, beside, readers }
+    }
+
+    /// Moves all accesses, with their marks, out of here.
+    pub(super) fn take(&mut self) -> Self {
+        let emptied = Self::new(self.buffer, self.flags & !MARKS);
+        let mut taken = std::mem::replace(self, emptied);
+        taken.flags &= MARKS;
+        taken
     }
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.writers.is_empty() && self.readers.is_empty() && self.beside.is_empty()
+    }
+
+    /// Says whether there are remnants of accesses through the view.
+    #[inline]
+    pub(super) fn note_cut(&mut self, cut: bool) {
+        self.flags = if cut { self.flags | CUT } else { self.flags & !CUT };
+    }
+
+    /// The plain writer, which has waited for everything that came to these bytes before it.
+    #[inline]
+    pub(super) fn plain_writer(&self) -> Option<TaskId> {
+        self.writers.first().filter(|entry| entry.mode() == Mode::Write).map(|entry| entry.task)
+    }
+
+    /// Returns `true` if an access that is remembered came after `task`.
+    #[inline]
+    pub(super) fn is_used_since(&self, task: TaskId) -> bool {
+        let since = |entry: Option<&Entry>| entry.is_some_and(|entry| entry.task > task);
+        since(self.readers.first()) || since(self.writers.first())
+    }
+
+    /// Takes note, in a remnant, of an access through its view. The access came after the write
+    /// that has cut the remnant off, and is remembered for the whole view. Returns `true` if the
+    /// remnant still remembers an access.
+    pub(super) fn succeed(&mut self, entry: Entry, chunks: &mut Chunks, live: &Liveness) -> bool {
+        match entry.mode() {
+            Mode::Read => {
+                // The reader has waited for the group, and that for those before it.
+                self.readers.clear(chunks);
+                self.beside.retain(chunks, Entry::is_manual);
+                self.mark_read(true);
+                !self.is_empty()
+            }
+            Mode::Write => {
+                self.clear(chunks);
+                false
+            }
+            // The members since are remembered for the whole view too.
+            Mode::Commutative | Mode::Reduce => {
+                self.record_member(entry, chunks, live);
+                if self.beside.is_empty() {
+                    self.clear(chunks);
+                }
+                !self.is_empty()
+            }
+        }
     }
 
     pub(super) fn entries(&self) -> usize {
@@ -100,8 +172,8 @@ impl Node {
         self.writers.first().map(|entry| entry.mode()).filter(|mode| mode.is_grouped())
     }
 
-    /// What an access of `mode` overlapping this view must come after: the entries in the slice,
-    /// and, unless the flag says that these are all, those that [`Node::more_waits`] shows.
+    /// The entries that an access of `mode` overlapping these bytes must come after: the slice and,
+    /// unless the flag says that these are all, what [`Generations::more_waits`] shows.
     #[inline]
     pub(super) fn waits(&self, mode: Mode) -> (&[Entry], bool) {
         let (entries, all) = match self.newest(mode) {
@@ -112,7 +184,7 @@ impl Node {
         (entries, all && self.beside.is_empty())
     }
 
-    /// Shows the rest of what [`Node::waits`] is about.
+    /// Shows the entries that [`Generations::waits`] has left out.
     pub(super) fn more_waits<B>(
         &self,
         mode: Mode,
@@ -151,7 +223,7 @@ impl Node {
     }
 
     /// Remembers an access through this very view by a task that has waited for what
-    /// [`Node::waits`] shows.
+    /// [`Generations::waits`] shows.
     #[inline]
     pub(super) fn record(&mut self, entry: Entry, chunks: &mut Chunks, live: &Liveness) {
         match entry.mode() {
@@ -200,7 +272,8 @@ impl Node {
 
     /// Takes note of a read through another view that overlaps this one, and `covers` it or not.
     ///
-    /// Marks speak of what is present: where nothing is, none must be left for the next generation.
+    /// Marks are about accesses that are present: without any, none is left, because it would hold
+    /// for the next generation.
     #[inline]
     pub(super) fn mark_read(&mut self, covers: bool) {
         if let Some(writer) = self.writers.first() {

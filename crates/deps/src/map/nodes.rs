@@ -3,17 +3,22 @@
 use syncline_tensor::{Access, Arg, Region, View};
 
 use super::links::{Link, Links};
-use super::node::{BROADCAST, CREATED, LINKED, Node, WIDE};
+use super::node::{BROADCAST, CREATED, CUT, LINKED, Node, WIDE};
+use super::remnants;
 use super::table::{Key, hash};
 use super::{Creator, TensorMap};
 use crate::SubmitError;
 
-/// What is seldom needed of a node.
+/// The seldom needed members of a node.
 #[derive(Debug)]
 pub(super) struct Cold {
     view: View,
     pub(super) region: Region,
     pub(super) links: Links,
+    /// The first of the view's remnants.
+    pub(super) remnants: u32,
+    /// The call that this view was first resolved in.
+    pub(super) since: u64,
     /// Walks over many links that found nothing at most of them, and the call in which they began
     /// to be counted.
     pub(super) idle_walks: u32,
@@ -69,9 +74,9 @@ impl TensorMap {
     ) -> Result<Place, SubmitError> {
         if let Some(node) = self.node_of(arg) {
             let known = &mut self.nodes[node as usize];
-            if known.flags & BROADCAST == 0 || !arg.access.writes() {
+            if known.held.flags & BROADCAST == 0 || !arg.access.writes() {
                 known.epoch = self.epoch;
-                let place = Place { node, buffer: known.buffer };
+                let place = Place { node, buffer: known.held.buffer };
                 self.places[position] = place;
                 return Ok(place);
             }
@@ -79,7 +84,7 @@ impl TensorMap {
         self.resolve_slowly(position, arg)
     }
 
-    /// Places a new view, or says what is wrong with an argument.
+    /// Places a new view, or returns why an argument is refused.
     #[cold]
     fn resolve_slowly(&mut self, position: usize, arg: &Arg) -> Result<Place, SubmitError> {
         let placed = match self.node_of(arg) {
@@ -140,7 +145,7 @@ impl TensorMap {
         }
     }
 
-    fn add_node(&mut self, buffer: u32, arg: &Arg, flags: u8) -> u32 {
+    fn add_node(&mut self, buffer: u32, arg: &Arg, flags: u16) -> u32 {
         if self.nodes.len() - self.free_nodes.len() >= self.sweep_at.max(self.views_kept) {
             self.sweep();
         }
@@ -159,35 +164,30 @@ impl TensorMap {
     }
 
     fn new_slot(&mut self, node: Node, view: View, region: Region) -> u32 {
+        let (remnants, since, idle_since) = (remnants::NONE, self.epoch, self.epoch);
+        let cold = |links| Cold { view, region, links, remnants, since, idle_walks: 0, idle_since };
         if let Some(slot) = self.free_nodes.pop() {
             let links = std::mem::take(&mut self.cold[slot as usize].links);
-            let idle_since = self.epoch;
             self.nodes[slot as usize] = node;
-            self.cold[slot as usize] = Cold { view, region, links, idle_walks: 0, idle_since };
+            self.cold[slot as usize] = cold(links);
             return slot;
         }
         let slot = self.nodes.len() as u32;
         assert!(slot < Link::NODES_MAX, "{slot} views in one map");
         self.nodes.push(node);
-        self.cold.push(Cold {
-            view,
-            region,
-            links: Links::default(),
-            idle_walks: 0,
-            idle_since: self.epoch,
-        });
+        self.cold.push(cold(Links::default()));
         slot
     }
 
     /// Drops the nodes that remember no live task and were not used since the last sweep.
     fn sweep(&mut self) {
         for node in 0..self.nodes.len() {
-            let own = &mut self.nodes[node];
-            let vacant = own.buffer == Self::VACANT;
-            if !vacant
-                && !own.forget_retired(&mut self.chunks, &self.live)
-                && own.epoch < self.swept_epoch
-            {
+            if self.nodes[node].held.buffer == Self::VACANT {
+                continue;
+            }
+            self.forget_retired(node);
+            let own = &self.nodes[node];
+            if own.is_idle() && own.epoch < self.swept_epoch {
                 self.remove_node(node as u32);
             }
         }
@@ -196,11 +196,24 @@ impl TensorMap {
         self.sweep_at = 2 * (self.nodes.len() - self.free_nodes.len());
     }
 
-    const VACANT: u32 = u32::MAX;
+    /// Forgets the accesses of retired tasks through a view.
+    pub(super) fn forget_retired(&mut self, node: usize) {
+        let Self { nodes, cold, remnants, chunks, live, .. } = self;
+        let held = &mut nodes[node].held;
+        held.forget_retired(chunks, live);
+        if held.flags & CUT != 0 {
+            let first = &mut cold[node].remnants;
+            remnants.forget_retired(first, chunks, live);
+            held.note_cut(*first != remnants::NONE);
+        }
+    }
+
+    pub(super) const VACANT: u32 = u32::MAX;
 
     /// Drops a node, and every link to it.
     pub(super) fn remove_node(&mut self, node: u32) {
-        let own = &mut self.nodes[node as usize];
+        self.remnants.clear(&mut self.cold[node as usize].remnants, &mut self.chunks);
+        let own = &mut self.nodes[node as usize].held;
         own.clear(&mut self.chunks);
         let linked = own.flags & (LINKED | WIDE) != 0;
         if linked {
@@ -209,8 +222,9 @@ impl TensorMap {
         let region = self.cold[node as usize].region;
         let hash = self.nodes[node as usize].key.hash();
         self.table.remove(hash, node);
-        let buffer = std::mem::replace(&mut self.nodes[node as usize].buffer, Self::VACANT);
-        self.nodes[node as usize].flags = 0;
+        let own = &mut self.nodes[node as usize].held;
+        let buffer = std::mem::replace(&mut own.buffer, Self::VACANT);
+        own.flags = 0;
         self.buffers[buffer as usize].grid.remove(node, &region);
         self.free_nodes.push(node);
     }

@@ -1,7 +1,7 @@
 //! The hash table from a view of a buffer to its node.
 //!
 //! Linear probing over eight-byte slots; the keys themselves lie with the nodes. A tag of the hash
-//! in the slot makes it unlikely that a wrong key is ever looked at, and the comparison of keys
+//! in the slot makes it unlikely that a wrong key is ever read, and the comparison of keys
 //! makes it harmless.
 
 use syncline_tensor::{BufferId, MAX_DIMS, View};
@@ -96,7 +96,7 @@ const VACANT: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// The upper half of the hash: the first bits are those that the slot's place is found by.
+    /// The upper half of the hash: its first bits give the slot's place.
     tag: u32,
     node: u32,
 }

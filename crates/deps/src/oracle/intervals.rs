@@ -21,7 +21,7 @@ impl Intervals {
                 dims.push((stride.unsigned_abs(), size));
             }
         }
-        // Smallest stride first: what is contiguous grows into one run before it is repeated.
+        // Smallest stride first: contiguous bytes grow into one run before it is repeated.
         dims.sort_unstable();
         let start = u64::try_from(start).expect("a view begins inside its buffer");
         let mut runs = vec![(start, start + view.dtype().bytes())];

@@ -1,4 +1,4 @@
-//! What is held follows what is live; what is emitted does not follow what was submitted.
+//! Memory follows the live tasks; the number of edges does not follow the submitted ones.
 
 use syncline_deps::*;
 use syncline_tensor::*;

@@ -6,8 +6,8 @@ use syncline_testing::{Rng, for_seeds};
 
 use crate::support::*;
 
-const BUFFERS: u64 = 3;
-const BYTES: u64 = 192;
+pub const BUFFERS: u64 = 3;
+pub const BYTES: u64 = 192;
 
 /// A view that ends within the buffer; the pool of a program mixes all kinds.
 fn any_view(rng: &mut Rng) -> View {
@@ -41,13 +41,14 @@ fn any_view(rng: &mut Rng) -> View {
 }
 
 /// What a random program may contain.
-struct Mix {
-    tasks: u64,
-    views: usize,
-    accesses: &'static [Access],
-    manual: bool,
-    deps: bool,
-    retire: bool,
+#[derive(Clone, Copy)]
+pub struct Mix {
+    pub tasks: u64,
+    pub views: usize,
+    pub accesses: &'static [Access],
+    pub manual: bool,
+    pub deps: bool,
+    pub retire: bool,
 }
 
 fn random_arg(rng: &mut Rng, mix: &Mix, pool: &[View]) -> Arg {
@@ -61,6 +62,11 @@ fn random_arg(rng: &mut Rng, mix: &Mix, pool: &[View]) -> Arg {
 
 fn random_program(rng: &mut Rng, mix: &Mix) -> Vec<Step> {
     let pool: Vec<View> = (0..mix.views).map(|_| any_view(rng)).collect();
+    program_of(rng, mix, |rng| random_arg(rng, mix, &pool))
+}
+
+/// A program whose arguments are as `arg` makes them.
+pub fn program_of(rng: &mut Rng, mix: &Mix, mut arg: impl FnMut(&mut Rng) -> Arg) -> Vec<Step> {
     let (mut steps, mut depth, mut issued) = (Vec::new(), 0, 0);
     while issued < mix.tasks {
         if mix.manual && rng.one_in(12) {
@@ -76,7 +82,7 @@ fn random_program(rng: &mut Rng, mix: &Mix) -> Vec<Step> {
         if mix.retire && issued > 0 && rng.one_in(3) {
             steps.push(Step::Retire(rng.range(issued.saturating_sub(12)..issued)));
         }
-        let args = (0..1 + rng.below(3)).map(|_| random_arg(rng, mix, &pool)).collect();
+        let args = (0..1 + rng.below(3)).map(|_| arg(rng)).collect();
         let mut deps = Vec::new();
         while mix.deps && issued > 0 && rng.one_in(4) {
             deps.push(rng.range(0..issued));
@@ -88,7 +94,7 @@ fn random_program(rng: &mut Rng, mix: &Mix) -> Vec<Step> {
 }
 
 /// Checks a program against the oracle, with and without pruning.
-fn check(steps: &[Step]) {
+pub fn check(steps: &[Step]) {
     let conflicts = Conflicts::of(steps);
     let required = required_order(steps, &conflicts);
     for full in [false, true] {
@@ -250,37 +256,40 @@ fn retired_tasks_are_not_waited_for_and_no_other_is_missed() {
             deps: true,
             retire: true,
         };
-        let steps = random_program(rng, &mix);
-        let conflicts = Conflicts::of(&steps);
-        let required = required_order(&steps, &conflicts);
-        let (edges, _) = run(SubmitOptions::default(), BUFFERS, BYTES, &steps);
-        let found = Order::of_edges(&edges);
-        let (mut retired, mut finished) =
-            (vec![false; conflicts.len()], vec![false; conflicts.len()]);
-        let mut next = 0;
-        for step in &steps {
-            match step {
-                Step::Retire(task) => {
-                    retired[*task as usize] = true;
-                    for (earlier, finished) in finished.iter_mut().enumerate() {
-                        *finished |=
-                            earlier == *task as usize || required.contains(earlier, *task as usize);
-                    }
-                }
-                Step::Task { .. } => {
-                    let preds = edges[next].iter().map(|edge| edge.pred.sequence() as usize);
-                    preds.for_each(|pred| assert!(!retired[pred], "{pred} is gone"));
-                    for (earlier, &finished) in finished[..next].iter().enumerate() {
-                        if found.contains(earlier, next) {
-                            assert!(required.contains(earlier, next), "{earlier}->{next}");
-                        } else if required.contains(earlier, next) {
-                            assert!(finished, "{earlier}->{next} is missing");
-                        }
-                    }
-                    next += 1;
-                }
-                _ => {}
-            }
-        }
+        check_retiring(&random_program(rng, &mix));
     });
+}
+
+/// Checks a program that retires tasks.
+pub fn check_retiring(steps: &[Step]) {
+    let conflicts = Conflicts::of(steps);
+    let required = required_order(steps, &conflicts);
+    let (edges, _) = run(SubmitOptions::default(), BUFFERS, BYTES, steps);
+    let found = Order::of_edges(&edges);
+    let (mut retired, mut finished) = (vec![false; conflicts.len()], vec![false; conflicts.len()]);
+    let mut next = 0;
+    for step in steps {
+        match step {
+            Step::Retire(task) => {
+                retired[*task as usize] = true;
+                for (earlier, finished) in finished.iter_mut().enumerate() {
+                    *finished |=
+                        earlier == *task as usize || required.contains(earlier, *task as usize);
+                }
+            }
+            Step::Task { .. } => {
+                let preds = edges[next].iter().map(|edge| edge.pred.sequence() as usize);
+                preds.for_each(|pred| assert!(!retired[pred], "{pred} is gone"));
+                for (earlier, &finished) in finished[..next].iter().enumerate() {
+                    if found.contains(earlier, next) {
+                        assert!(required.contains(earlier, next), "{earlier}->{next}");
+                    } else if required.contains(earlier, next) {
+                        assert!(finished, "{earlier}->{next} is missing");
+                    }
+                }
+                next += 1;
+            }
+            _ => {}
+        }
+    }
 }

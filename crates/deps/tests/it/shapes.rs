@@ -143,7 +143,7 @@ fn row_blocks_meet_column_blocks() {
     }
     let expected: Pairs = (0..4).flat_map(|row| (4..8).map(move |column| (row, column))).collect();
     assert_eq!(found(&steps), expected);
-    // Columns apart are independent, also when they do not touch.
+    // Separate columns are independent, also when they do not touch.
     let apart = [
         task(&[block(Access::OutputExisting, 1, 0)]),
         task(&[block(Access::OutputExisting, 1, 2)]),

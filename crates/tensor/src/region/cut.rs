@@ -1,4 +1,4 @@
-//! Cutting: what is left of a region where another one is taken away.
+//! Cutting: the bytes of a region that another one leaves.
 //!
 //! Both regions are written as boxes of one lattice: the strides of both, each a multiple of the
 //! next smaller one, are the digits of every place, and a region is a few boxes of digits. Tiles,
@@ -19,7 +19,7 @@ const PLACE_MAX: u64 = 1 << 60;
 const RUNS_MAX: u64 = 16;
 
 /// Neither region takes more boxes of the lattice than this.
-const BOXES_MAX: usize = 32;
+const BOXES_MAX: usize = 12;
 
 impl Region {
     /// Appends the bytes of this region that are not in `other` to `parts`, as regions that do not
@@ -52,7 +52,9 @@ impl Region {
         }
         let before = parts.len();
         let done = self.end.max(other.end) <= PLACE_MAX
-            && (self.without_box(other, parts) || self.without_runs(other, parts));
+            && (self.without_rows(other, parts)
+                || self.without_box(other, parts)
+                || self.without_runs(other, parts));
         if !done {
             parts.truncate(before);
         }
@@ -61,6 +63,53 @@ impl Region {
 
     fn of_run(start: u64, end: u64) -> Self {
         Self { start, end, run: end - start, ..Self::EMPTY }
+    }
+
+    /// The common case of two boxes of one matrix, that do not come round its edge.
+    fn without_rows(&self, other: &Region, parts: &mut Vec<Region>) -> bool {
+        let Some(shift) = self.row_shift(other) else { return false };
+        let pitch = self.strides[0] as i64;
+        let (rows, run) = (self.counts[0] as i64, self.run as i64);
+        let (mut row, mut column) = (shift.div_euclid(pitch), shift.rem_euclid(pitch));
+        let their_run = other.run as i64;
+        if column + their_run > pitch {
+            if column < run {
+                return false;
+            }
+            (row, column) = (row + 1, column - pitch);
+        }
+        let (top, bottom) = (row.max(0), (row + other.counts[0] as i64).min(rows));
+        let (left, right) = (column.max(0), (column + their_run).min(run));
+        if top >= bottom || left >= right {
+            parts.push(*self);
+            return true;
+        }
+        let mut push = |top: i64, bottom: i64, left: i64, right: i64| {
+            if top < bottom && left < right {
+                let start = self.start + (top * pitch + left) as u64;
+                let reach = (bottom - top - 1) * pitch + right - left;
+                let dims = [(pitch as u64, (bottom - top) as u64)];
+                let dims = if bottom - top > 1 { &dims[..] } else { &[] };
+                let run = (right - left) as u64;
+                parts.push(Self::merged(start, start + reach as u64, run, dims));
+            }
+        };
+        push(0, top, 0, run);
+        push(top, bottom, 0, left);
+        push(top, bottom, right, run);
+        push(bottom, rows, 0, run);
+        true
+    }
+
+    /// The distance from this region to `other`, if both are rows of one pitch that do not overlap
+    /// themselves.
+    #[inline]
+    pub(super) fn row_shift(&self, other: &Region) -> Option<i64> {
+        let pitch = self.strides[0];
+        let rows = self.rank == 1 && other.rank == 1 && pitch == other.strides[0];
+        let bounded = self.end.max(other.end) <= PLACE_MAX;
+        (rows && bounded && self.run <= pitch && other.run <= pitch)
+            .then(|| other.start as i64 - self.start as i64)
     }
 
     fn without_box(&self, other: &Region, parts: &mut Vec<Region>) -> bool {
@@ -300,7 +349,7 @@ impl Lattice {
         each(digits)
     }
 
-    /// Appends what is left of a box without the others.
+    /// Appends the parts of a box that are in none of the others.
     fn cut(&self, mut own: Digits, others: &[Digits], parts: &mut Vec<Region>) {
         let Some((other, rest)) = others.split_first() else {
             return parts.push(self.region(&own));

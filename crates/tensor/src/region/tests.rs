@@ -270,7 +270,8 @@ fn regions_that_are_joined_are_the_union() {
                 let mut expected = bytes_of_region(one);
                 expected.extend(bytes_of_region(other));
                 let mut found = bytes_of_region(&union);
-                (expected.sort_unstable(), found.sort_unstable());
+                expected.sort_unstable();
+                found.sort_unstable();
                 assert_eq!(found, expected, "{one:?} and {other:?} are {union:?}");
                 assert_eq!(other.joined(one), Some(union));
                 joined += 1;
