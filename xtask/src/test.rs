@@ -119,7 +119,11 @@ fn without_mpi() -> Result<(), String> {
 /// The protocols of lanes under model checkers: the flag that puts one in, the packages, and which
 /// of their tests.
 const MODELS: &[(&str, &[&str], &[&str])] = &[
-    ("loom", &["syncline-device", "syncline-runtime"], &["loom_", "stream::model"]),
+    (
+        "loom",
+        &["syncline-sync", "syncline-device", "syncline-runtime"],
+        &["loom_", "stream::model"],
+    ),
     ("shuttle", &["syncline-runtime"], &["shuttle_"]),
 ];
 

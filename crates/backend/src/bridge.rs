@@ -2,7 +2,7 @@
 //!
 //! A lane of a driver that has events of its own needs the host twice: when a wait is for a point
 //! that the driver does not know, and when work has completed and those who wait for it elsewhere
-//! must learn of it. A [`Bridge`] does both for any number of lanes with one thread, which sleeps
+//! must learn of it. A [`Bridge`] does both for any number of lanes with one thread, which parks
 //! until there is something to do.
 //!
 //! A lane asks for a call of [`Woken::wake`] when a point is decided ([`Bridge::when`]), and the
@@ -12,13 +12,14 @@
 
 use std::fmt;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
 use syncline_device::{
-    Deadline, DeviceError, DeviceSpec, Point, PointStatus, Timeline, WaitWord, Wake, Watch,
-    drop_guarded, guarded,
+    Deadline, DeviceError, DeviceSpec, Point, PointStatus, Timeline, Wake, Watch, drop_guarded,
+    guarded,
 };
+use syncline_sync::{EventCount, lock};
 
 /// What a bridge wakes: a lane, which looks for itself what there is to do.
 pub trait Woken: Send + Sync {
@@ -55,18 +56,18 @@ pub struct Bridge {
 
 struct Shared {
     inbox: Mutex<Inbox>,
-    sleeper: Arc<Sleeper>,
+    posted: Arc<Posted>,
 }
 
 /// Wakes and waits that there is room for from the start.
 const WAKES: usize = 256;
 
-/// What the thread sleeps on; timelines that it watches wake it too.
-struct Sleeper(WaitWord);
+/// Where the thread parks; timelines that it watches wake it too.
+struct Posted(EventCount);
 
-impl Wake for Sleeper {
+impl Wake for Posted {
     fn wake(&self) {
-        self.0.bump_and_wake();
+        self.0.wake_all();
     }
 }
 
@@ -75,7 +76,7 @@ struct Inbox {
     wakes: Vec<Arc<dyn Woken>>,
     waits: Vec<(Watch, Arc<dyn Woken>)>,
     forgotten: Vec<Arc<dyn Woken>>,
-    sleeps: bool,
+    parks: bool,
     stops: bool,
 }
 
@@ -83,10 +84,10 @@ impl Bridge {
     /// Starts the thread, called `name` in debuggers; `device` is named in the error if there is
     /// none to be had.
     pub fn start(name: &str, device: DeviceSpec) -> Result<Self, DeviceError> {
-        let sleeper = Arc::new(Sleeper(WaitWord::new()));
+        let posted = Arc::new(Posted(EventCount::new()));
         let (wakes, waits) = (Vec::with_capacity(WAKES), Vec::with_capacity(WAKES));
         let inbox = Inbox { wakes, waits, ..Inbox::default() };
-        let shared = Arc::new(Shared { inbox: Mutex::new(inbox), sleeper });
+        let shared = Arc::new(Shared { inbox: Mutex::new(inbox), posted });
         let taken = shared.clone();
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || taken.run());
         let thread = thread.map_err(|error| DeviceError::Backend {
@@ -99,13 +100,12 @@ impl Bridge {
     /// Wakes `target` once, when `point` is reached or its timeline has failed.
     pub fn when(&self, point: &Point, target: Arc<dyn Woken>) {
         let shared = &self.shared;
-        let watch = point.watch(shared.sleeper.clone());
+        let watch = point.watch(shared.posted.clone());
         let mut inbox = shared.lock();
         inbox.waits.push((watch, target));
-        // The thread sleeps on: it finds the wait in its inbox when the timeline wakes it. Hence
-        // first the entry, then the look that arms the timeline: a change before it is seen here,
-        // and one after it wakes the thread, which reads the inbox only after the word that the
-        // change has bumped.
+        // The thread stays parked: it finds the wait in its inbox when the timeline wakes it. Hence
+        // first the entry, then the check that arms the timeline: a change before it is seen here,
+        // and one after it wakes the thread, which reads the inbox only after the event count.
         let status = inbox.waits.last().map(|(watch, _)| watch.look());
         drop(inbox);
         if status != Some(PointStatus::Pending) {
@@ -118,10 +118,10 @@ impl Bridge {
         self.shared.wake(target);
     }
 
-    /// A way to wake that may be kept and used anywhere, also in a driver's callback: it does not
-    /// own the thread.
-    pub fn bell(&self) -> Bell {
-        Bell(self.shared.clone())
+    /// Returns a handle that wakes and does not own the thread. It may be kept and used anywhere,
+    /// also in a driver's callback.
+    pub fn waker(&self) -> BridgeWaker {
+        BridgeWaker(self.shared.clone())
     }
 
     /// Drops every wait of `target`, for a lane that closes.
@@ -173,20 +173,20 @@ impl fmt::Debug for Bridge {
     }
 }
 
-/// Wakes by a bridge, if that still runs.
+/// Wakes lanes on a bridge's thread, if that still runs: see [`Bridge::waker`].
 #[derive(Clone)]
-pub struct Bell(Arc<Shared>);
+pub struct BridgeWaker(Arc<Shared>);
 
-impl Bell {
+impl BridgeWaker {
     /// Wakes `target` soon, on the bridge's thread.
-    pub fn ring(&self, target: Arc<dyn Woken>) {
+    pub fn wake(&self, target: Arc<dyn Woken>) {
         self.0.wake(target);
     }
 }
 
-impl fmt::Debug for Bell {
+impl fmt::Debug for BridgeWaker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Bell")
+        f.write_str("BridgeWaker")
     }
 }
 
@@ -203,24 +203,23 @@ impl Shared {
     fn post(&self, change: impl FnOnce(&mut Inbox)) {
         let mut inbox = self.lock();
         change(&mut inbox);
-        let sleeps = mem::take(&mut inbox.sleeps);
+        let parks = mem::take(&mut inbox.parks);
         drop(inbox);
-        if sleeps {
-            self.sleeper.wake();
+        if parks {
+            self.posted.wake();
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inbox)
     }
 
     fn run(&self) {
         let mut awaited: Vec<(Watch, Arc<dyn Woken>)> = Vec::with_capacity(WAKES);
         let mut due: Vec<Arc<dyn Woken>> = Vec::with_capacity(WAKES);
         loop {
-            // As for every wait: read the word that we sleep on, then arm, then sleep
-            // (timeline/README.md).
-            let seen = self.sleeper.0.load();
+            // As for every wait: the epoch first, then arm or raise the flag, then park.
+            let seen = self.posted.0.epoch();
             let mut inbox = self.lock();
             if inbox.stops {
                 return;
@@ -247,10 +246,10 @@ impl Shared {
             }
             let mut inbox = self.lock();
             if inbox.is_empty() {
-                inbox.sleeps = true;
+                inbox.parks = true;
                 drop(inbox);
-                self.sleeper.0.wait(seen, None);
-                self.lock().sleeps = false;
+                self.posted.0.park(seen, None);
+                self.lock().parks = false;
             }
         }
     }

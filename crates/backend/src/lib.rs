@@ -12,4 +12,4 @@ mod bridge;
 pub mod conformance;
 pub mod driver;
 
-pub use bridge::{Bell, Bridge, Woken};
+pub use bridge::{Bridge, BridgeWaker, Woken};

@@ -5,7 +5,9 @@
 
 use std::fmt;
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use syncline_sync::{ignore_poison, lock};
 
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUcontext, CUevent, CUmodule, CUresult, CUstream};
@@ -144,7 +146,7 @@ impl EventPool {
 
     /// An event that marks the end of what `stream` has. The context has been entered.
     pub(crate) fn record(self: &Arc<Self>, stream: &Stream) -> Result<Event, DriverError> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let idle = lock(&self.idle).pop();
         let raw = match idle {
             Some(raw) => raw,
             None => RawEvent(result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)?),
@@ -160,7 +162,7 @@ impl EventPool {
 impl Drop for EventPool {
     fn drop(&mut self) {
         if self.primary.enter().is_ok() {
-            for RawEvent(event) in self.idle.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            for RawEvent(event) in ignore_poison(self.idle.get_mut()) {
                 // SAFETY: nobody else has it, since it is idle.
                 let _ = unsafe { result::event::destroy(*event) };
             }
@@ -188,7 +190,7 @@ impl Event {
 
 impl Drop for Recorded {
     fn drop(&mut self) {
-        self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(self.raw);
+        lock(&self.pool.idle).push(self.raw);
     }
 }
 

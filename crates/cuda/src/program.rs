@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use syncline_sync::lock;
 
 use cudarc::driver::result;
 use cudarc::driver::sys::CUfunction;
@@ -127,10 +129,6 @@ pub fn compile(source: &str, architecture: &str) -> Result<CString, Arc<str>> {
     let bytes = ptx.as_bytes().unwrap_or_default();
     let ptx = CStr::from_bytes_until_nul(bytes).map(CStr::to_owned);
     ptx.or_else(|_| CString::new(bytes)).map_err(|_| "the compiler's PTX has a zero byte".into())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

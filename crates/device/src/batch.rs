@@ -3,8 +3,9 @@
 mod recording;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use syncline_sync::ignore_poison;
 use syncline_tensor::{Access, Arg, View};
 
 pub use recording::Recording;
@@ -281,7 +282,7 @@ impl HostFunction {
 
     /// Calls it.
     pub fn call(self) -> Result<(), DeviceError> {
-        (self.function.into_inner().unwrap_or_else(PoisonError::into_inner))()
+        (ignore_poison(self.function.into_inner()))()
     }
 }
 

@@ -14,8 +14,10 @@
 //! The table's lock is taken before the locks that obstacles take, and no user code runs under it.
 
 use std::cell::{Cell, RefCell};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{ThreadId, current};
+
+use syncline_sync::lock;
 
 /// What a blocked thread waits for.
 pub trait Obstacle: Send + Sync {
@@ -54,7 +56,7 @@ struct Table {
 static TABLE: Mutex<Table> = Mutex::new(Table { entries: Vec::new(), number: 0 });
 
 fn table() -> MutexGuard<'static, Table> {
-    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&TABLE)
 }
 
 thread_local! {

@@ -11,9 +11,10 @@ mod uses;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::{ThreadId, current};
 
+use syncline_sync::{ignore_poison, lock};
 use syncline_tensor::{Access, BufferId, Dtype, View};
 
 pub(crate) use hazards::{Hazards, Touch};
@@ -151,7 +152,7 @@ impl Buffer {
     }
 
     pub(crate) fn hazards(&self) -> MutexGuard<'_, Hazards> {
-        self.0.hazards.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.hazards)
     }
 
     /// Where the host reaches the memory, which must have been taken.
@@ -166,7 +167,7 @@ impl Inner {
     /// # Errors
     /// Where this thread is: the allocator uses the buffer that it allocates for.
     fn begin_allocating(&self) -> Result<AllocatorTurn<'_>, DeviceError> {
-        let mut turn = self.allocating.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turn = lock(&self.allocating);
         while let Some(thread) = *turn {
             if thread == current().id() {
                 return Err(DeviceError::Unsupported {
@@ -174,7 +175,7 @@ impl Inner {
                     what: "an allocator that uses the buffer which it allocates for".into(),
                 });
             }
-            turn = self.allocated.wait(turn).unwrap_or_else(PoisonError::into_inner);
+            turn = ignore_poison(self.allocated.wait(turn));
         }
         *turn = Some(current().id());
         Ok(AllocatorTurn(self))
@@ -186,7 +187,7 @@ struct AllocatorTurn<'a>(&'a Inner);
 
 impl Drop for AllocatorTurn<'_> {
     fn drop(&mut self) {
-        *self.0.allocating.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&self.0.allocating) = None;
         self.0.allocated.notify_all();
     }
 }

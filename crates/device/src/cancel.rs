@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use syncline_sync::lock;
 
 use crate::{Wake, drop_guarded, guarded};
 
@@ -81,7 +83,7 @@ impl CancelToken {
 
 impl State {
     fn watchers(&self) -> MutexGuard<'_, Vec<Weak<dyn Wake>>> {
-        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.watchers)
     }
 }
 

@@ -5,8 +5,10 @@ mod spares;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
+
+use syncline_sync::lock;
 
 pub use spares::Spares;
 
@@ -212,7 +214,7 @@ impl<'a> SubmissionGuard<'a> {
         let mut infos: Vec<&LaneInfo> = lanes.into_iter().map(|lane| lane.info()).collect();
         infos.sort_by_key(|info| info.id);
         infos.dedup_by_key(|info| info.id);
-        let lock = |info: &'a LaneInfo| info.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = |info: &'a LaneInfo| lock(&info.order);
         Self(infos.into_iter().map(lock).collect())
     }
 
@@ -230,7 +232,7 @@ impl<'a> SubmissionGuard<'a> {
         let Some(lane) = lanes.next() else { return submit() };
         let info = lane.info();
         assert!(before < Some(info.id), "lane {} is not in order", info.id);
-        let _held = info.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let _held = lock(&info.order);
         Self::behind(Some(info.id), lanes, submit)
     }
 }

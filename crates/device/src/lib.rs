@@ -43,7 +43,6 @@ mod point;
 pub mod registry;
 mod spec;
 mod submit;
-mod sync;
 mod timeline;
 
 pub use batch::{
@@ -65,5 +64,4 @@ pub use memory::{ALIGNMENT, Allocator, Memory, MemoryUse, Pool};
 pub use point::{Deadline, Point, PointStatus};
 pub use registry::DeviceRegistry;
 pub use spec::{Backend, DeviceSpec, UnknownDevice};
-pub use sync::WaitWord;
 pub use timeline::{Timeline, TimelineId, TimelineOwner, Wake, Watch, wait_all, wait_any};

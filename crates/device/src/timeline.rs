@@ -17,11 +17,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+use syncline_sync::shim::{AtomicU64, Mutex, Ordering};
+use syncline_sync::{CachePadded, EventCount, Spin, lock};
 pub use wait::{wait_all, wait_any};
 use watch::{Registration, Wakers};
 pub use watch::{Wake, Watch};
 
-use crate::sync::{AtomicU64, Mutex, Ordering, WaitWord, lock, spin_loop, spins};
 use crate::{Deadline, DeviceError, Point, PointStatus, drop_guarded, guarded};
 
 /// Identity of a timeline. Ids are never used again within one program.
@@ -48,17 +49,13 @@ pub struct TimelineId(pub u64);
 #[derive(Clone)]
 pub struct Timeline(Arc<Core>);
 
-/// Keeps the reference counts of `Arc` and the word that lanes write on different cache lines:
-/// handing out points must not slow down the lane that signals.
-#[repr(align(128))]
-struct Apart<T>(T);
-
 struct Core {
     /// `value << FLAG_BITS | flags`: one word, so that signalling and learning of waiters are one
-    /// step.
-    word: Apart<AtomicU64>,
-    /// What single waiters sleep on; bumped when a signal finds `ARMED`.
-    parked: WaitWord,
+    /// step. Padded, since handing out points, which counts the references of the `Arc`, must not
+    /// slow down the lane that signals.
+    word: CachePadded<AtomicU64>,
+    /// Where waiters for this timeline alone park; a signal that finds `ARMED` wakes them.
+    parked: EventCount,
     failure: Mutex<Option<DeviceError>>,
     /// Called when a signal finds `ARMED`.
     watchers: Mutex<Vec<Registration>>,
@@ -68,7 +65,7 @@ struct Core {
     native: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-/// Somebody sleeps, or is about to: whoever changes the word must wake.
+/// A thread is parked, or is about to: the next change of the word must wake it.
 const ARMED: u64 = 1;
 /// The timeline has failed; the cause is in `failure`.
 const FAILED: u64 = 2;
@@ -104,8 +101,8 @@ impl Timeline {
         native: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Self {
         Self(Arc::new(Core {
-            word: Apart(AtomicU64::new(initial.min(Self::MAX_VALUE) << FLAG_BITS)),
-            parked: WaitWord::new(),
+            word: CachePadded::new(AtomicU64::new(initial.min(Self::MAX_VALUE) << FLAG_BITS)),
+            parked: EventCount::new(),
             failure: Mutex::new(None),
             // Lanes watch each other: they have room from the start.
             watchers: Mutex::new(Vec::with_capacity(if owned { 8 } else { 0 })),
@@ -182,31 +179,32 @@ impl Timeline {
 
     /// Waits until the timeline reaches `value`, fails, or the deadline passes.
     ///
-    /// Looks for about a microsecond, then sleeps.
+    /// Checks for about a microsecond, then parks.
     pub fn wait(&self, value: u64, deadline: Deadline) -> Result<(), DeviceError> {
-        for _ in 0..spins() {
-            match self.status(value) {
-                PointStatus::Pending => spin_loop(),
-                PointStatus::Reached => return Ok(()),
-                PointStatus::Failed(cause) => return Err(cause),
-            }
+        let mut status = PointStatus::Pending;
+        Spin::point().until(|| {
+            status = self.status(value);
+            status != PointStatus::Pending
+        });
+        match status {
+            PointStatus::Pending => self.wait_parked(value, deadline),
+            PointStatus::Reached => Ok(()),
+            PointStatus::Failed(cause) => Err(cause),
         }
-        self.wait_asleep(value, deadline)
     }
 
-    fn wait_asleep(&self, value: u64, deadline: Deadline) -> Result<(), DeviceError> {
+    fn wait_parked(&self, value: u64, deadline: Deadline) -> Result<(), DeviceError> {
         let began = Instant::now();
         loop {
-            // The order matters: `seen` is read before the timeline is armed (README, "A signal in
-            // between").
-            let seen = self.0.parked.load();
+            // Before the timeline is armed: see "Event before W1" in the README of event counts.
+            let seen = self.0.parked.epoch();
             match self.arm(value) {
                 PointStatus::Reached => return Ok(()),
                 PointStatus::Failed(cause) => return Err(cause),
                 PointStatus::Pending if deadline.has_passed() => {
                     return Err(self.deadline_passed(value, began));
                 }
-                PointStatus::Pending => self.0.parked.wait(seen, deadline.instant()),
+                PointStatus::Pending => self.0.parked.park(seen, deadline.instant()),
             }
         }
     }
@@ -220,15 +218,15 @@ impl Timeline {
         }
     }
 
-    /// Makes sure that the next change of the word wakes the sleepers, unless `value` is decided
+    /// Makes sure that the next change of the word wakes parked threads, unless `value` is decided
     /// already.
     fn arm(&self, value: u64) -> PointStatus {
         let mut word = self.word().load(Ordering::Acquire);
         loop {
             match self.judge(word, value) {
                 PointStatus::Pending if word & ARMED == 0 => {
-                    // `Release` makes the read of `seen` happen before any bump by whoever finds
-                    // `ARMED`.
+                    // `Release` makes the read of the event count happen before it moves for a
+                    // thread that finds `ARMED`.
                     match self.word().compare_exchange_weak(
                         word,
                         word | ARMED,
@@ -308,7 +306,7 @@ impl Timeline {
     /// user code. The panic hook has reported a panic.
     #[cold]
     fn wake(&self) {
-        self.0.parked.bump_and_wake();
+        self.0.parked.wake_all();
         let mut wakers = Wakers::default();
         self.watchers().iter().for_each(|registered| wakers.add(&registered.waker));
         for waker in wakers.iter() {
@@ -331,7 +329,7 @@ impl Timeline {
 
     #[inline]
     fn word(&self) -> &AtomicU64 {
-        &self.0.word.0
+        &self.0.word
     }
 }
 
@@ -370,7 +368,7 @@ impl TimelineOwner {
 }
 
 fn next_id() -> TimelineId {
-    // Not from `sync`: identity takes no part in the protocol that is model-checked.
+    // Not from the shim: identity takes no part in the protocol that is model-checked.
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(1);
     TimelineId(NEXT.fetch_add(1, Ordering::Relaxed))

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use syncline_sync::lock;
 use syncline_transport::{
     Composite, ControlPlane, DataPlane, Endpoint, Failure, Fill, Header, MemoryPlane, Phase, Shape,
     Take, Ticket, Transport, Wait, Window, WindowId,
@@ -160,7 +161,7 @@ impl Group {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.progress)
     }
 
     /// Says that something may have become possible.

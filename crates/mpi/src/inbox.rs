@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use syncline_sync::lock;
+
 use crate::call::{Comm, RemoteMemory};
 use crate::world::Shared;
 use syncline_transport::{Failure, Shape};
@@ -37,7 +39,7 @@ impl Inbox {
         gather: impl Fn(u64) -> Result<Vec<u64>, Failure>,
     ) -> Result<Option<Self>, Failure> {
         let Some(bytes) = Self::bytes(shape) else { return Ok(None) };
-        let mut kept = world.inbox.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut kept = lock(&world.inbox);
         // Everyone has made the same ones before, and decides alike.
         let memory = match kept.clone().filter(|memory| memory.bytes >= bytes) {
             Some(memory) => Some(memory),

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use syncline_sync::{ignore_poison, lock};
 use syncline_transport::{Failure, Phase, Wait};
 
 use crate::call::{self, Comm, MpiError, RemoteMemory, Request, Turn};
@@ -56,7 +57,7 @@ impl World {
         let has_threads = call::init()?;
         let turn = Mutex::new(());
         let (rank, size, library, host) = {
-            let turn = turn.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let turn = lock(&turn);
             let world = Comm::world();
             world.return_errors(&turn)?;
             let (rank, size) = world.rank_and_size(&turn)?;
@@ -137,7 +138,7 @@ impl Shared {
 
     /// The right to call MPI; whoever has it, has it alone.
     pub(crate) fn turn(&self) -> Turn<'_> {
-        self.turn.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.turn)
     }
 
     /// A number that no earlier join had.
@@ -223,7 +224,7 @@ impl Drop for Shared {
         if self.barrier(Comm::world(), &Wait::timeout(SETTLE)).is_err() {
             return;
         }
-        let inbox = self.inbox.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        let inbox = ignore_poison(self.inbox.get_mut()).take();
         let turn = self.turn();
         if let Some(memory) = inbox.and_then(Arc::into_inner) {
             // A refusal leaves it to the end of MPI.

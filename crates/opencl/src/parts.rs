@@ -5,7 +5,9 @@
 //! is used after it is gone. So parts are made once for each way to divide a device, and never
 //! released.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use syncline_sync::lock;
 
 use opencl3::device::{CL_DEVICE_PARTITION_EQUALLY, Device, SubDevice};
 
@@ -20,7 +22,7 @@ type Divided = (DeviceId, u32, Vec<DeviceId>);
 /// That the driver cannot divide it so.
 pub(crate) fn divide(device: DeviceId, units: u32) -> Result<Vec<DeviceId>, String> {
     static DIVIDED: Mutex<Vec<Divided>> = Mutex::new(Vec::new());
-    let mut divided = DIVIDED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut divided = lock(&DIVIDED);
     let known = divided.iter().find(|(of, each, _)| (*of, *each) == (device, units));
     if let Some((_, _, parts)) = known {
         return Ok(parts.clone());

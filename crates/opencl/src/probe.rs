@@ -1,7 +1,9 @@
 //! Finding OpenCL devices, and opening them.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
+
+use syncline_sync::lock;
 
 use opencl3::device::{CL_DEVICE_PARTITION_EQUALLY, CL_DEVICE_TYPE_ALL, Device as ClDevice};
 use opencl3::error_codes::{ClError, DLOPEN_RUNTIME_LOAD_FAILED};
@@ -141,7 +143,7 @@ impl Probe {
         // PoCL sets its devices up when it is first asked for them, and hands them to a second
         // thread half made.
         static ASKING: Mutex<()> = Mutex::new(());
-        let _asking = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
+        let _asking = lock(&ASKING);
         let platforms = get_platforms().map_err(|ClError(code)| match code {
             DLOPEN_RUNTIME_LOAD_FAILED => {
                 "libOpenCL not found (Debian: ocl-icd-libopencl1)".to_owned()
@@ -193,7 +195,7 @@ impl Probe {
         let members: Vec<&Whole> = all.iter().filter(shares).collect();
         let specs = members.iter().flat_map(|of| (0..of.parts).map(|part| of.spec(part)));
         let specs: Vec<DeviceSpec> = specs.collect();
-        let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut contexts = lock(&self.contexts);
         contexts.retain(|(_, context)| context.strong_count() > 0);
         let known = contexts.iter().find(|(of, _)| *of == specs);
         if let Some(context) = known.and_then(|(_, context)| context.upgrade()) {

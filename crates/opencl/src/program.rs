@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use syncline_sync::lock;
 
 use opencl3::kernel::create_kernel;
 use opencl3::program::{
@@ -160,8 +162,4 @@ impl Drop for Taken {
     fn drop(&mut self) {
         lock(&self.entry.idle).extend(self.kernel.take());
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

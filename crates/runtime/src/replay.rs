@@ -11,8 +11,6 @@
 
 mod apart;
 mod balance;
-mod barrier;
-mod bell;
 mod bind;
 mod body;
 mod bound;
@@ -29,7 +27,6 @@ mod run;
 mod shared;
 mod steal;
 mod stop;
-mod sync;
 mod threads;
 
 pub use balance::Steal;

@@ -9,8 +9,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use syncline_sync::{AcrossProcesses, EventCount};
+
 use super::failure::{RECORD_WORDS, Shape};
-use super::futex::Bell;
 use super::region::{PAGE, Region, pages};
 use super::{Failure, Ticket};
 
@@ -49,7 +50,8 @@ pub(crate) struct Member {
     pub pid: AtomicU32,
     /// The process namespace in which `pid` means something; 0 if unknown.
     pub namespace: AtomicU64,
-    pub bell: Bell,
+    /// Moves when something has happened that this PE may wait for.
+    pub event: EventCount<AcrossProcesses>,
     /// The last refit that this PE has entered.
     pub entered: AtomicU64,
     /// The last refit in which this PE has done its part.
@@ -269,9 +271,9 @@ impl Board {
         self.region.clone()
     }
 
-    /// Rings every PE's bell.
-    pub(crate) fn ring_all(&self) {
-        self.members().for_each(|member| member.bell.ring());
+    /// Wakes every PE.
+    pub(crate) fn wake_all(&self) {
+        self.members().for_each(|member| member.event.wake_all());
     }
 
     /// Refits committed so far, and the failure if there is one.
@@ -297,7 +299,7 @@ impl Board {
         let (before, after) = (epoch.wrapping_sub(1) << 16, epoch << 16);
         let verdict = &self.header().verdict;
         if verdict.compare_exchange(before, after, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            self.ring_all();
+            self.wake_all();
         }
     }
 
@@ -323,7 +325,7 @@ impl Board {
         while is_open(word) {
             let failed = word | (rank as u64 + 1);
             match verdict.compare_exchange(word, failed, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return self.ring_all(),
+                Ok(_) => return self.wake_all(),
                 Err(now) => word = now,
             }
         }

@@ -3,8 +3,10 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use syncline_sync::{AcrossProcesses, EventCount, Spin, lock};
 
 use super::board::{ABSENT, Board, FULL, JOINED, LEFT};
 use super::failure::Shape;
@@ -82,7 +84,7 @@ impl Endpoint {
     /// Counts this PE in and waits until all have joined.
     pub(crate) fn join(&self, wait: &Wait<'_>) -> Result<(), Failure> {
         let Shape { size, .. } = self.board.shape();
-        self.board.ring_all();
+        self.board.wake_all();
         let joined = self.wait_until(&wait.until(Phase::Join, 0), || self.absent());
         if let Err(failure) = joined.and_then(|()| self.failure().map_or(Ok(()), Err)) {
             self.linger(wait);
@@ -108,7 +110,7 @@ impl Endpoint {
     fn linger(&self, wait: &Wait<'_>) {
         let member = self.board.member(self.rank);
         while self.absent().is_some() && wait.expired(self.rank).is_none() {
-            member.bell.sleep(member.bell.count(), wait.left(SLICE));
+            park(&member.event, member.event.epoch(), wait.left(SLICE));
         }
     }
 
@@ -172,7 +174,7 @@ impl Endpoint {
 impl Endpoint {
     /// Fails the group unless refit `before` is committed, and returns what it agreed on.
     fn fail_before(&self, before: u64, failure: Failure) -> Failure {
-        let _turn = turn(&self.reporting);
+        let _turn = lock(&self.reporting);
         self.board.fail_before(before, self.rank, &failure);
         self.failure().unwrap_or(failure)
     }
@@ -197,7 +199,7 @@ unsafe impl ControlPlane for Endpoint {
         member.set_ticket(ticket);
         self.epoch.store(epoch, Ordering::Relaxed);
         member.entered.store(epoch, Ordering::Release);
-        self.board.ring_all();
+        self.board.wake_all();
         self.wait_until(&wait.until(Phase::Enter, 0), || {
             self.behind(epoch, |member| &member.entered)
         })
@@ -211,7 +213,7 @@ unsafe impl ControlPlane for Endpoint {
         let epoch = self.epoch.load(Ordering::Relaxed);
         // Release: everything this PE placed is visible to whoever sees it done.
         self.board.member(self.rank).done.store(epoch, Ordering::Release);
-        self.board.ring_all();
+        self.board.wake_all();
         loop {
             let seen = self.bell();
             let behind = self.behind(epoch, |member| &member.done);
@@ -243,7 +245,7 @@ unsafe impl ControlPlane for Endpoint {
     }
 
     fn bell(&self) -> u32 {
-        self.board.member(self.rank).bell.count()
+        self.board.member(self.rank).event.epoch()
     }
 
     fn park(&self, seen: u32, wait: &Wait<'_>) -> Result<(), Failure> {
@@ -258,9 +260,9 @@ unsafe impl ControlPlane for Endpoint {
         if let Some(failure) = wait.expired(self.rank) {
             return Err(self.fail_before(before, self.named(failure)));
         }
-        let bell = &self.board.member(self.rank).bell;
-        bell.sleep(seen, wait.left(SLICE));
-        if bell.count() != seen {
+        let event = &self.board.member(self.rank).event;
+        park(event, seen, wait.left(SLICE));
+        if event.epoch() != seen {
             return Ok(());
         }
         match self.someone_is_missing() {
@@ -314,7 +316,7 @@ unsafe impl MemoryPlane for Endpoint {
     }
 
     fn peer_window(&self, peer: usize, id: WindowId) -> Result<Option<Window>, Failure> {
-        let mut opened = self.opened.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut opened = lock(&self.opened);
         if let Some(window) = opened.get(&(peer, id)) {
             return Ok(Some(window.clone()));
         }
@@ -363,11 +365,6 @@ impl Drop for FailOnPanic<'_> {
     }
 }
 
-/// Nothing is kept behind these locks that a panic could leave half done.
-fn turn(lock: &Mutex<()>) -> MutexGuard<'_, ()> {
-    lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
 impl Slots for Endpoint {
     fn claim_free(&self) -> Option<FreeSlot> {
         slots::claim(&self.board, self.rank)
@@ -381,7 +378,7 @@ impl Slots for Endpoint {
         let pair = self.board.pair(self.rank, peer);
         slot.is_sent = true;
         self.board.busy(self.rank, slot.slot).store(FULL, Ordering::Relaxed);
-        let turn = turn(&self.sending);
+        let turn = lock(&self.sending);
         let index = pair.sent.load(Ordering::Relaxed);
         let entry = self.board.entry(self.rank, peer, index);
         entry.slot.store(slot.slot as u32, Ordering::Relaxed);
@@ -391,7 +388,7 @@ impl Slots for Endpoint {
         // Release: whoever sees the count sees the entry and the slot.
         pair.sent.store(index.wrapping_add(1), Ordering::Release);
         drop(turn);
-        self.board.member(peer).bell.ring();
+        self.board.member(peer).event.wake_all();
     }
 
     fn waiting(&self, peer: usize) -> u64 {
@@ -402,7 +399,7 @@ impl Slots for Endpoint {
     fn claim_arrived(&self, peer: usize) -> Result<Option<Arrival>, Failure> {
         let Shape { depth, slot_bytes, .. } = self.board.shape();
         let pair = self.board.pair(peer, self.rank);
-        let turn = turn(&self.receiving);
+        let turn = lock(&self.receiving);
         let number = pair.taken.load(Ordering::Relaxed);
         if pair.sent.load(Ordering::Acquire) <= number {
             return Ok(None);
@@ -430,7 +427,14 @@ impl Slots for Endpoint {
 impl Drop for Endpoint {
     fn drop(&mut self) {
         self.board.member(self.rank).state.store(LEFT, Ordering::Release);
-        self.board.ring_all();
+        self.board.wake_all();
         self.backing.settled();
+    }
+}
+
+/// Parks until `event` has moved on from `seen`, for `longest` at most.
+fn park(event: &EventCount<AcrossProcesses>, seen: u32, longest: Duration) {
+    if !Spin::member().until(|| event.epoch() != seen) {
+        event.park(seen, Some(Instant::now() + longest));
     }
 }

@@ -16,7 +16,6 @@ pub mod conformance;
 mod endpoint;
 mod failure;
 #[allow(unreachable_pub)]
-mod futex;
 #[cfg(doctest)]
 mod lifetimes;
 pub mod local;

@@ -33,6 +33,8 @@ use std::any::Any;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 
+use syncline_sync::lock;
+
 use super::board::{Board, JOINED, Layout};
 use super::endpoint::Backing;
 use super::failure::Shape;
@@ -127,7 +129,7 @@ impl Backing for Threads {
         let region = Region::anonymous(bytes)
             .map_err(|errno| format!("cannot map a window of {bytes} bytes: {errno}"))?;
         let region = Arc::new(region);
-        let mut windows = self.0.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut windows = lock(&self.0.0);
         let id = WindowId { place: windows.count, bytes: region.bytes() as u64 };
         windows.count += 1;
         windows.alive.retain(|(_, region)| region.strong_count() > 0);
@@ -136,7 +138,7 @@ impl Backing for Threads {
     }
 
     fn offer(&self, shared: Arc<dyn Any + Send + Sync>) -> Option<WindowId> {
-        let mut windows = self.0.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut windows = lock(&self.0.0);
         let id = WindowId { place: windows.count, bytes: 0 };
         windows.count += 1;
         windows.offers.retain(|(_, offer)| offer.strong_count() > 0);
@@ -145,12 +147,12 @@ impl Backing for Threads {
     }
 
     fn offered(&self, id: WindowId) -> Option<Arc<dyn Any + Send + Sync>> {
-        let windows = self.0.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let windows = lock(&self.0.0);
         windows.offers.iter().find(|(other, _)| *other == id)?.1.upgrade()
     }
 
     fn open(&self, peer: usize, id: WindowId) -> Result<Window, String> {
-        let windows = self.0.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let windows = lock(&self.0.0);
         let found = windows.alive.iter().find(|(other, _)| *other == id);
         match found.and_then(|(_, region)| region.upgrade()) {
             Some(region) => Ok(Window { id, region, group: None, _owned: None }),

@@ -70,7 +70,7 @@ impl Drop for FreeSlot {
         if !self.is_sent {
             // Release: the next claim happens after the last write of this one.
             self.board.busy(self.rank, self.slot).store(FREE, Ordering::Release);
-            self.board.member(self.rank).bell.ring();
+            self.board.member(self.rank).event.wake_all();
         }
     }
 }
@@ -116,7 +116,7 @@ impl Drop for Arrival {
     fn drop(&mut self) {
         // Release: the sender writes the slot after this PE has read the last byte.
         self.board.busy(self.sender, self.slot).store(FREE, Ordering::Release);
-        self.board.member(self.sender).bell.ring();
+        self.board.member(self.sender).event.wake_all();
     }
 }
 

@@ -1,6 +1,6 @@
 //! Vulkan devices: memory, lanes, and the threads that see to them.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 
 use syncline_backend::Bridge;
@@ -8,9 +8,10 @@ use syncline_device::{
     Allocator, Capabilities, Deadline, Device, DeviceError, DeviceInfo, DeviceSpec, Lane, LaneInfo,
     LaneKind,
 };
+use syncline_sync::{ignore_poison, lock};
 
 use crate::candidate::Candidate;
-use crate::gpu::{Gpu, lock};
+use crate::gpu::Gpu;
 use crate::host::{is_own_thread, spawn};
 use crate::instance::Instance;
 use crate::kit::Kit;
@@ -159,7 +160,7 @@ unsafe impl Device for VulkanDevice {
 
 impl Drop for VulkanDevice {
     fn drop(&mut self) {
-        let opened = self.opened.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let opened = ignore_poison(self.opened.get_mut());
         let lanes: Vec<_> = opened.iter().filter_map(Weak::upgrade).collect();
         // All are told before any is waited for: one may wait for another.
         lanes.iter().for_each(|lane| lane.close());

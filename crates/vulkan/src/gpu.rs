@@ -1,7 +1,7 @@
 //! An open `VkDevice`, and what everything made of it holds on to.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use ash::{ext, vk};
 use syncline_device::{DeviceError, DeviceSpec};
@@ -139,10 +139,4 @@ impl fmt::Debug for Gpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Gpu({}, {})", self.spec, self.candidate.name)
     }
-}
-
-/// Locks, whether or not a thread panicked while it held the lock: what is guarded in this crate is
-/// always consistent.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,14 +6,14 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use syncline_device::blocked::{LANES, run_above};
 use syncline_device::{DeviceError, DeviceSpec, guarded};
+use syncline_sync::{ignore_poison, lock};
 
-use crate::gpu::lock;
 use crate::lane::Batch;
 use crate::step::Step;
 
@@ -78,7 +78,7 @@ impl Inbox {
             if state.closed {
                 return None;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = ignore_poison(self.changed.wait(state));
         }
     }
 }

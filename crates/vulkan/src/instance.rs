@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::ffi::{CStr, c_void};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use syncline_sync::lock;
 
 use ash::{ext, vk};
 
@@ -25,11 +27,11 @@ pub struct Messages(Mutex<Vec<String>>);
 impl Messages {
     /// Everything said so far, oldest first.
     pub fn all(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0).clone()
     }
 
     fn add(&self, text: String) {
-        let mut messages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut messages = lock(&self.0);
         // The first ones tell what is wrong; a loop that repeats them must not fill the memory.
         if messages.len() < 1_000 {
             messages.push(text);

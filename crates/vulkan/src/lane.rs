@@ -13,19 +13,19 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use ash::vk;
 pub(crate) use batch::Batch;
 use batch::{Room, vacate};
-use syncline_backend::{Bell, Bridge, Woken};
+use syncline_backend::{Bridge, BridgeWaker, Woken};
 use syncline_device::{
     Backend, CommandTime, DeviceError, DeviceSpec, Lane, LaneInfo, Point, PointStatus, Timeline,
     TimelineOwner, Work,
 };
 
-use crate::gpu::lock;
 use crate::host::HostThread;
 use crate::kit::Kit;
 use crate::queue::SemaphoreValue;
 use crate::record::CommandPool;
 use crate::semaphore::Semaphore;
 use crate::step::{self, Step};
+use syncline_sync::lock;
 
 /// A handle of a lane. The lane closes with it.
 pub(crate) struct VulkanLane(pub(crate) Arc<Core>);
@@ -83,13 +83,13 @@ enum Readiness {
 /// must not be dropped by whoever signals.
 pub(crate) struct Call {
     lane: Weak<Core>,
-    bell: Bell,
+    waker: BridgeWaker,
 }
 
 impl Call {
     /// Has the bridge look at the lane soon.
     pub(crate) fn ring(self: &Arc<Self>) {
-        self.bell.ring(self.clone());
+        self.waker.wake(self.clone());
     }
 }
 
@@ -130,7 +130,7 @@ impl VulkanLane {
             kit: kit.clone(),
             queue,
             commands,
-            call: Arc::new(Call { lane: me.clone(), bell: bridge.bell() }),
+            call: Arc::new(Call { lane: me.clone(), waker: bridge.waker() }),
             bridge: bridge.clone(),
             state: Mutex::new(state),
             notes_times: AtomicBool::new(false),

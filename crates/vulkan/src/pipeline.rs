@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
+use crate::gpu::Gpu;
+use crate::wgsl::{self, BindingUse};
 use ash::vk;
 use syncline_device::{Backend, DeviceError, Dispatch, Kernel, KernelSource};
-
-use crate::gpu::{Gpu, lock};
-use crate::wgsl::{self, BindingUse};
+use syncline_sync::lock;
 
 /// Above this many sources the look-up by identity is emptied: programs that make sources without
 /// end must not keep all of them.

@@ -6,12 +6,14 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
+
+use syncline_sync::{ignore_poison, lock};
 
 use ash::vk;
 use syncline_device::DeviceError;
 
-use crate::gpu::{Gpu, lock};
+use crate::gpu::Gpu;
 use crate::lane::Batch;
 
 /// One queue of the device.
@@ -182,7 +184,7 @@ impl Queue {
                 return None;
             }
             state.reaper_sleeps = true;
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = ignore_poison(self.changed.wait(state));
         }
     }
 

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use ash::vk;
-use syncline_device::DeviceError;
-
 use crate::encode::{BindingSet, Encoded, Op};
-use crate::gpu::{Gpu, lock};
+use crate::gpu::Gpu;
 use crate::memory::{Upload, VulkanMemory};
 use crate::pipeline::Pipeline;
 use crate::times::Stamps;
+use ash::vk;
+use syncline_device::DeviceError;
+use syncline_sync::lock;
 
 /// Descriptor pools kept for reuse.
 const POOLS_KEPT: usize = 64;

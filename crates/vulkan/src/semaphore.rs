@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::gpu::Gpu;
+use crate::lane::Call;
 use ash::vk;
 use syncline_device::DeviceError;
-
-use crate::gpu::{Gpu, lock};
-use crate::lane::Call;
+use syncline_sync::lock;
 
 /// The timeline semaphore of a lane: what is behind its timeline.
 pub(crate) struct Semaphore {

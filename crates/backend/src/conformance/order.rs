@@ -1,8 +1,10 @@
 //! Order: batches of one lane, waits between lanes and the host, and submissions to several lanes.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
+
+use syncline_sync::lock;
 
 use super::bench::{Bench, Fault, ensure, joined, refused};
 use super::cases;
@@ -97,12 +99,12 @@ fn host_functions_run_in_order(bench: &Bench<'_>) -> Result<(), Fault> {
     for number in 0..200 {
         let seen = seen.clone();
         bench.lane().submit(Batch::from(Command::host("note", move || {
-            seen.lock().unwrap_or_else(PoisonError::into_inner).push(number);
+            lock(&seen).push(number);
             Ok(())
         })))?;
     }
     bench.lane().synchronize(bench.in_time())?;
-    let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    let seen = lock(&seen);
     ensure!(seen.iter().copied().eq(0..200), "{seen:?}");
     Ok(())
 }

@@ -1,8 +1,10 @@
 //! Devices over a driver: lanes for kernels and copies, which close with the device.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use syncline_sync::{ignore_poison, lock};
 
 use super::Driver;
 use super::lane::{Closer, DriverLane};
@@ -60,7 +62,7 @@ unsafe impl<D: Driver> Device for DriverDevice<D> {
 
     fn open_lane(&self, kind: LaneKind, name: &str) -> Result<Arc<dyn Lane>, DeviceError> {
         let lane = DriverLane::open(&self.driver, kind, name)?;
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = lock(&self.opened);
         opened.retain(|lane| !lane.is_gone());
         opened.push(lane.closer());
         Ok(Arc::new(lane))
@@ -73,7 +75,7 @@ unsafe impl<D: Driver> Device for DriverDevice<D> {
 
 impl<D: Driver> Drop for DriverDevice<D> {
     fn drop(&mut self) {
-        let opened = self.opened.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let opened = ignore_poison(self.opened.get_mut());
         opened.iter().for_each(Closer::close);
         // What the driver has begun it ends; a program that exits meanwhile would pull the ground
         // from under it. Work that waits for a lane of another device of the same context may be

@@ -2,7 +2,9 @@
 //! has.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use syncline_sync::lock;
 
 use crate::Woken;
 use syncline_device::Point;
@@ -101,6 +103,6 @@ impl<E: Clone + Send + Sync + 'static> Events<E> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table<E>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.table)
     }
 }

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
+
+use syncline_sync::{ignore_poison, lock};
 
 use super::queue::{LaneQueue, Pending, Step, Wait};
 use super::{Driver, OpList};
@@ -86,7 +88,7 @@ impl<D: Driver> DriverLane<D> {
             for (command, number) in commands.iter().zip(0..) {
                 self.prepare(command, number, &mut list)?;
             }
-            let mut recordings = self.recordings.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut recordings = lock(&self.recordings);
             recordings.retain(|other| other.strong_count() > 0);
             recordings.push(Arc::downgrade(recording));
             Ok(list)
@@ -156,7 +158,7 @@ unsafe impl<D: Driver> Lane for DriverLane<D> {
 impl<D: Driver> Drop for DriverLane<D> {
     fn drop(&mut self) {
         self.queue.close();
-        let recordings = self.recordings.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let recordings = ignore_poison(self.recordings.get_mut());
         for recording in recordings.iter().filter_map(Weak::upgrade) {
             recording.forget(self.queue.info.id());
         }

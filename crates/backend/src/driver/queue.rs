@@ -6,11 +6,13 @@ use std::ffi::c_void;
 use std::fmt;
 use std::mem;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use syncline_sync::lock;
 
 use super::events::{Events, Found};
 use super::{Driver, HandedOver, OpList, call};
-use crate::{Bell, Woken};
+use crate::{BridgeWaker, Woken};
 use syncline_device::{
     CommandTime, DeviceError, HostFunction, LaneInfo, Lease, Point, PointStatus, Timeline,
     TimelineOwner,
@@ -319,7 +321,7 @@ impl<D: Driver> LaneQueue<D> {
         }
         self.pump_locked(state);
         // The caller's thread ends when it has nothing more to call.
-        self.caller.lock().unwrap_or_else(PoisonError::into_inner).take();
+        lock(&self.caller).take();
     }
 
     pub(super) fn note_times(&self, on: bool) {
@@ -558,7 +560,7 @@ impl<D: Driver> LaneQueue<D> {
             return;
         };
         state.calling = true;
-        let mut caller = self.caller.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut caller = lock(&self.caller);
         if caller.is_none() {
             *caller = call::start(&self.info.name, self.info.id(), self.me.clone());
         }
@@ -627,7 +629,7 @@ impl<D: Driver> LaneQueue<D> {
 
     fn hand(&self, state: &mut State<D>, flight: &mut Flight<D>, events: &[D::Event]) {
         let Some(lane) = self.me.upgrade() else { return };
-        let ending = Ending { lane, ticket: flight.ticket, bell: self.driver.bridge().bell() };
+        let ending = Ending { lane, ticket: flight.ticket, waker: self.driver.bridge().waker() };
         let ops = flight.steps.iter().flat_map(Step::ops);
         let notes_times = state.times.is_some();
         // SAFETY: the steps stay in the flight, the flight in the queue, and the leases in either,
@@ -703,7 +705,7 @@ impl<D: Driver> LaneQueue<D> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<D>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
@@ -721,16 +723,12 @@ fn set_aside<D: Driver>(steps: &mut VecDeque<Step<D>>, dropped: &mut Vec<Step<D>
     dropped.extend(steps.drain(..).filter(|step| !is_kept(step)));
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Steps on their way out.
 struct Dropped<D: Driver>(Mutex<Vec<Step<D>>>);
 
 impl<D: Driver> Woken for Dropped<D> {
     fn wake(self: Arc<Self>) {
-        let steps = mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let steps = mem::take(&mut *lock(&self.0));
         steps.into_iter().for_each(syncline_device::drop_guarded);
     }
 }
@@ -744,15 +742,15 @@ pub struct Ending<D: Driver> {
     lane: Arc<LaneQueue<D>>,
     ticket: u64,
     /// Not the bridge itself: its last owner waits for its thread, which the driver's must not do.
-    bell: Bell,
+    waker: BridgeWaker,
 }
 
 impl<D: Driver> Ending<D> {
     /// The commands have ended, well or with what the driver says.
     pub fn end(self, result: Result<(), Arc<str>>) {
-        let Ending { lane, ticket, bell } = self;
-        lane.ended.lock().unwrap_or_else(PoisonError::into_inner).push((ticket, result));
-        bell.ring(lane);
+        let Ending { lane, ticket, waker } = self;
+        lock(&lane.ended).push((ticket, result));
+        waker.wake(lane);
     }
 
     /// As an address for a driver's callback, which passes it to [`Ending::from_raw`].

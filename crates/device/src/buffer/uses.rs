@@ -1,8 +1,10 @@
 //! Who uses a buffer at the moment: leases of work, maps and short accesses of the host.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{ThreadId, current};
 use std::time::{Duration, Instant};
+
+use syncline_sync::{ignore_poison, lock};
 
 use super::Buffer;
 use crate::blocked::{self, LANES, Obstacle, Stopped};
@@ -265,7 +267,7 @@ impl Uses {
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.counts)
     }
 
     fn sleep<'a>(
@@ -275,10 +277,10 @@ impl Uses {
     ) -> MutexGuard<'a, Counts> {
         counts.sleepers += 1;
         let mut counts = match left {
-            None => self.changed.wait(counts).unwrap_or_else(PoisonError::into_inner),
+            None => ignore_poison(self.changed.wait(counts)),
             Some(left) => {
                 let woken = self.changed.wait_timeout(counts, left);
-                woken.unwrap_or_else(PoisonError::into_inner).0
+                ignore_poison(woken).0
             }
         };
         counts.sleepers -= 1;

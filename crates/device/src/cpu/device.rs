@@ -1,7 +1,9 @@
 //! CPU devices: a set of worker threads with a memory pool of their own.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread;
+
+use syncline_sync::{ignore_poison, lock};
 
 use super::lane::CpuLane;
 use super::memory::CpuAllocator;
@@ -136,7 +138,7 @@ unsafe impl Device for CpuDevice {
         let spec = self.info.spec;
         let info = LaneInfo::new(format!("{spec} {name}"), kind, spec);
         let lane = Arc::new(CpuLane::start(info, None)?);
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = lock(&self.opened);
         opened.retain(|lane| lane.strong_count() > 0);
         opened.push(Arc::downgrade(&lane));
         Ok(lane)
@@ -149,7 +151,7 @@ unsafe impl Device for CpuDevice {
 
 impl Drop for CpuDevice {
     fn drop(&mut self) {
-        let opened = self.opened.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let opened = ignore_poison(self.opened.get_mut());
         let mut all = self.workers.clone();
         all.extend(opened.iter().filter_map(Weak::upgrade));
         // All are told before any is joined: a worker may be waiting for another one.

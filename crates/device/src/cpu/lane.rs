@@ -1,8 +1,10 @@
 //! Lanes of a CPU device: one worker thread each.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+
+use syncline_sync::lock;
 
 use super::queue::Queue;
 use super::run;
@@ -34,7 +36,7 @@ impl CpuLane {
 
     /// Waits until the worker has ended, unless it is the worker who asks.
     pub(super) fn join(&self) {
-        let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let worker = lock(&self.worker).take();
         if let Some(worker) = worker
             && worker.thread().id() != thread::current().id()
         {

@@ -6,33 +6,29 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
-use crate::sync::{WaitWord, spins};
+use syncline_sync::{CachePadded, EventCount, Spin, lock};
+
 use crate::{DeviceError, LaneInfo, Point, Timeline, TimelineOwner, Work};
 
 pub(super) struct Queue {
     pub(super) info: LaneInfo,
-    state: Apart<Mutex<State>>,
-    /// How many pushes there were: what an idle worker looks at without the lock.
-    pushes: Apart<AtomicU64>,
+    state: CachePadded<Mutex<State>>,
+    /// How many pushes there were: what an idle worker checks without the lock.
+    pushes: CachePadded<AtomicU64>,
     closing: AtomicBool,
     /// Reaches 1 when the lane closes, for a worker that waits for somebody else's point.
     stop: Timeline,
-    sleep: WaitWord,
+    pushed: EventCount,
 }
-
-/// On cache lines of its own (two: processors fetch them in pairs): a worker that looks must not
-/// take away what a submitter works on.
-#[repr(align(128))]
-struct Apart<T>(T);
 
 struct State {
     items: Vec<Item>,
     owner: Arc<TimelineOwner>,
     value_last: u64,
     failed: Option<DeviceError>,
-    worker_sleeps: bool,
+    worker_parks: bool,
 }
 
 /// What was submitted, and the value that says it has completed. Small, since a queue may grow
@@ -54,14 +50,14 @@ impl Queue {
     pub(super) fn new(info: LaneInfo) -> Self {
         let owner = Arc::new(Timeline::owned(&info.name, 0, None));
         let state =
-            State { items: Vec::new(), owner, value_last: 0, failed: None, worker_sleeps: false };
+            State { items: Vec::new(), owner, value_last: 0, failed: None, worker_parks: false };
         Self {
             stop: Timeline::new("stop", 0),
             info,
-            state: Apart(Mutex::new(state)),
-            pushes: Apart(AtomicU64::new(0)),
+            state: CachePadded::new(Mutex::new(state)),
+            pushes: CachePadded::new(AtomicU64::new(0)),
             closing: AtomicBool::new(false),
-            sleep: WaitWord::new(),
+            pushed: EventCount::new(),
         }
     }
 
@@ -89,15 +85,15 @@ impl Queue {
         Ok(state)
     }
 
-    /// Lets the worker know, whether it looks or sleeps.
+    /// Lets the worker know, whether it spins or is parked.
     fn announce(&self, mut state: MutexGuard<'_, State>) {
         // Not a step of its own: the lock is held.
-        let pushes = self.pushes.0.load(Ordering::Relaxed);
-        self.pushes.0.store(pushes + 1, Ordering::Relaxed);
-        let wake = std::mem::take(&mut state.worker_sleeps);
+        let pushes = self.pushes.load(Ordering::Relaxed);
+        self.pushes.store(pushes + 1, Ordering::Relaxed);
+        let wake = std::mem::take(&mut state.worker_parks);
         drop(state);
         if wake {
-            self.sleep.bump_and_wake();
+            self.pushed.wake_all();
         }
     }
 
@@ -124,23 +120,22 @@ impl Queue {
     /// Moves all batches into `items`, which is empty, waiting until there are some. `seen` is how
     /// many pushes the worker knows of.
     pub(super) fn take(&self, items: &mut Vec<Item>, seen: &mut u64) -> Taken {
-        look(|| self.pushes.0.load(Ordering::Relaxed) != *seen);
+        Spin::queue().until(|| self.pushes.load(Ordering::Relaxed) != *seen);
         loop {
             let mut state = self.lock();
             if self.is_closing() {
                 return Taken::Closed;
             }
-            *seen = self.pushes.0.load(Ordering::Relaxed);
+            *seen = self.pushes.load(Ordering::Relaxed);
             if !state.items.is_empty() {
                 std::mem::swap(items, &mut state.items);
                 return Taken::Items(state.owner.clone());
             }
-            // Read under the lock under which a submitter finds `worker_sleeps`: its bump comes
-            // after.
-            let ticket = self.sleep.load();
-            state.worker_sleeps = true;
+            // W1, then W2: the announcement is a flag under the lock (README of event counts).
+            let epoch = self.pushed.epoch();
+            state.worker_parks = true;
             drop(state);
-            self.sleep.wait(ticket, None);
+            self.pushed.park(epoch, None);
         }
     }
 
@@ -169,7 +164,7 @@ impl Queue {
         drop(state);
         // Fails only if it was signalled before, which happens once.
         let _ = self.stop.signal(1);
-        self.sleep.bump_and_wake();
+        self.pushed.wake_all();
     }
 
     /// What is left when the lane closes, and the timeline it will never reach.
@@ -192,24 +187,6 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Pauses between two looks: a fraction of a microsecond. Each look takes a cache line from whoever
-/// submits; between looks one who submits many small batches gets several of them in.
-const PAUSES: u32 = 8;
-
-fn pause(times: u32) {
-    (0..times).for_each(|_| std::hint::spin_loop());
-}
-
-/// Looks for a few microseconds whether something has come.
-fn look(mut has_come: impl FnMut() -> bool) {
-    for _ in 0..spins() / PAUSES {
-        pause(PAUSES);
-        if has_come() {
-            return;
-        }
+        lock(&self.state)
     }
 }

@@ -3,8 +3,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use syncline_sync::lock;
 use syncline_tensor::View;
 
 use super::{Grid, ScalarType};
@@ -148,7 +149,7 @@ impl Sources {
             Sources::Fixed(source) => Ok(source.clone()),
             Sources::Variants { choose, generate, made } => {
                 let variant = choose(views)?;
-                let made = || made.lock().unwrap_or_else(PoisonError::into_inner);
+                let made = || lock(made);
                 if let Some(source) = made().get(&variant) {
                     return Ok(source.clone());
                 }

@@ -1,6 +1,8 @@
 //! Vectors of batches that have ended, kept for batches to come.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
+
+use syncline_sync::lock;
 
 use crate::{Lease, Point};
 
@@ -68,10 +70,6 @@ fn give<T>(spares: &Mutex<Vec<Vec<T>>>, emptied: Vec<T>) {
     if spares.len() < spares.capacity() {
         spares.push(emptied);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! A pool of sizes: what is given back is kept and given out again.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use syncline_sync::lock;
 
 use crate::{DeviceError, DeviceSpec, MemoryUse};
 
@@ -92,7 +94,7 @@ impl<P> Pool<P> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<P>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn out_of_memory(&self, state: &State<P>, bytes: u64) -> DeviceError {

@@ -4,16 +4,17 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Instant;
 
+use syncline_sync::{EventCount, Spin};
+
 use super::{Timeline, Wake};
-use crate::sync::{WaitWord, spin_loop, spins};
 use crate::{Deadline, DeviceError, Point, PointStatus};
 
-/// One sleeping thread that several timelines can wake.
-struct Watcher(WaitWord);
+/// One parked thread that several timelines can wake.
+struct Watcher(EventCount);
 
 impl Wake for Watcher {
     fn wake(&self) {
-        self.0.bump_and_wake();
+        self.0.wake_all();
     }
 }
 
@@ -65,17 +66,19 @@ fn wait_until<T>(
     deadline: Deadline,
     done: impl Fn(Statuses) -> Option<Result<T, DeviceError>>,
 ) -> Result<T, DeviceError> {
-    for _ in 0..spins() {
-        if let Some(result) = done(look(points, Point::status)) {
-            return result;
-        }
-        spin_loop();
+    let mut result = None;
+    Spin::point().until(|| {
+        result = done(look(points, Point::status));
+        result.is_some()
+    });
+    if let Some(result) = result {
+        return result;
     }
     let began = Instant::now();
     let registered = Registered::new(points);
     loop {
-        // As for a single wait: read the word that we sleep on, then arm, then sleep.
-        let seen = registered.watcher.0.load();
+        // As for a single wait: the epoch first, then arm, then park.
+        let seen = registered.watcher.0.epoch();
         let statuses = look(points, |point| point.timeline().arm(point.value()));
         if let Some(result) = done(statuses) {
             return result;
@@ -84,7 +87,7 @@ fn wait_until<T>(
             let pending = points.iter().find(|point| !point.is_reached()).unwrap_or(&points[0]);
             return Err(pending.timeline().deadline_passed(pending.value(), began));
         }
-        registered.watcher.0.wait(seen, deadline.instant());
+        registered.watcher.0.park(seen, deadline.instant());
     }
 }
 
@@ -113,7 +116,7 @@ struct Registered<'a> {
 
 impl<'a> Registered<'a> {
     fn new(points: &'a [Point]) -> Self {
-        let watcher = Arc::new(Watcher(WaitWord::new()));
+        let watcher = Arc::new(Watcher(EventCount::new()));
         let mut timelines: Vec<&Timeline> = points.iter().map(Point::timeline).collect();
         timelines.sort_by_key(|timeline| timeline.id());
         timelines.dedup_by_key(|timeline| timeline.id());

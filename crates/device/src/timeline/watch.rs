@@ -1,11 +1,13 @@
-//! Being told of a change instead of sleeping until it comes.
+//! Being told of a change instead of parking until it comes.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use syncline_sync::lock;
+use syncline_sync::shim::MutexGuard;
+
 use super::Timeline;
-use crate::sync::{MutexGuard, lock};
 use crate::{Point, PointStatus, drop_guarded};
 
 /// Code to call when a timeline changes or a token is cancelled.
@@ -128,7 +130,7 @@ impl Timeline {
 
     /// Puts `waker` on the list. Returns the identity by which it is taken off.
     pub(super) fn add(&self, waker: Arc<dyn Wake>) -> u64 {
-        // Not from `sync`: identity takes no part in the protocol that is model-checked.
+        // Not from the shim: identity takes no part in the protocol that is model-checked.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         self.watchers().push(Registration { id, waker });

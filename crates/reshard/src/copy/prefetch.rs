@@ -5,6 +5,8 @@
 //! pages and first lines are asked for: by the time it is its turn, addresses are translated and
 //! the first bytes are on their way.
 
+use syncline_sync::prefetch::prefetch_read;
+
 use super::CopyShape;
 
 /// What is asked for at the start of a box; the processor sees to the rest once it is read. Six
@@ -21,7 +23,7 @@ impl CopyShape {
     pub fn prefetch(&self, source: *const u8) {
         let (span, _) = self.spans();
         for page in 1..=PAGES_MAX.min(span / PAGE_BYTES) {
-            prefetch_line(source.wrapping_add(page * PAGE_BYTES));
+            prefetch_read(source.wrapping_add(page * PAGE_BYTES));
         }
         // Runs of a line or two follow each other at a distance.
         let step = match self.loops.last() {
@@ -29,18 +31,7 @@ impl CopyShape {
             _ => LINE_BYTES,
         };
         for line in 0..LINES {
-            prefetch_line(source.wrapping_add(line * step));
+            prefetch_read(source.wrapping_add(line * step));
         }
     }
-}
-
-fn prefetch_line(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, which reads nothing and never faults.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
 }

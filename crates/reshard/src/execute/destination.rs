@@ -8,10 +8,11 @@
 //! until the next has succeeded.
 
 use std::any::Any;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use syncline_device::{BufferView, Device, Lane};
+use syncline_sync::{ignore_poison, lock};
 
 use super::device_memory::DeviceMemory;
 use super::place::Place;
@@ -184,7 +185,7 @@ impl Destination {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.state)
     }
 
     /// Refits committed so far.
@@ -253,7 +254,7 @@ impl Destination {
             }
             // In slices, because nothing rings when somebody cancels.
             let waited = self.released.wait_timeout(state, wait.left(Duration::from_millis(20)));
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state = ignore_poison(waited).0;
         }
         state.writing = Some(index);
         Ok(Some(Writing { destination: self, index, touched: false, committed: false }))

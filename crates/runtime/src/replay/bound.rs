@@ -7,6 +7,8 @@ use std::time::Instant;
 use syncline_device::{CancelToken, Deadline, Wake};
 use syncline_plan::{CostModel, LaneIndex, OpKind};
 
+use syncline_sync::shim::Ordering;
+
 use super::bind::Claims;
 use super::device_run::DeviceRun;
 use super::error::{LoadError, RunError};
@@ -14,7 +16,6 @@ use super::load::LoadedPlan;
 use super::run::{OpTime, take_part};
 use super::shared::{RUNS_MAX, RunMode, Shared};
 use super::stop::Why;
-use super::sync::Ordering;
 use super::threads::When;
 
 /// The token that stops the runs of a loaded plan.

@@ -13,10 +13,10 @@ use syncline_plan::{
 };
 use syncline_tensor::{Access, Arg, Dtype, View};
 
+use syncline_sync::Spin;
+
 use super::apart::Apart;
 use super::balance::Steal;
-use super::barrier;
-use super::bell::Patience;
 use super::bind::{Bindings, Claims};
 use super::body::{Call, TaskBody, copy_call};
 use super::bound::{BoundPlan, Cancel};
@@ -27,6 +27,7 @@ use super::route::routes;
 use super::shared::{LaneWork, Shared, Step};
 use super::stop::Names;
 use super::threads::{Threads, When};
+use syncline_sync::barrier;
 
 /// How a plan is loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +78,7 @@ impl LoadOptions {
         self
     }
 
-    /// The same, looking `spins` times before giving up the core.
+    /// The same, checking `spins` times before giving up the processor.
     #[must_use]
     pub fn with_spins(mut self, spins: u32) -> Self {
         self.spins = Some(spins);
@@ -221,8 +222,10 @@ impl LoadedPlan {
             lanes.push(LaneWork::new(steps.into(), route, planned.first, args));
         }
         let busy = lanes.iter().filter(|lane| !lane.steps.is_empty()).count();
-        let mut patience = Patience::for_lanes(busy);
-        patience.spins = options.spins.unwrap_or(patience.spins);
+        let mut spin = Spin::lanes(busy);
+        if let Some(checks) = options.spins {
+            spin = spin.with_checks(checks);
+        }
         // Lanes without ops of their own run others' where lanes steal.
         let steals = device_lanes.is_none() && options.steal.applies_to(&plan);
         let compute = plan.lanes().iter().filter(|lane| lane.kind == LaneKind::Compute).count();
@@ -233,7 +236,7 @@ impl LoadedPlan {
             counts.rev().max_by_key(|(_, lane)| lane.steps.len()).map_or(0, |(at, _)| at);
         let (names, loaded_at) = (Names(Arc::clone(&plan)), Instant::now());
         let bridge = Bridge::new(DeviceLanes::sides(&plan, device_lanes.as_ref()));
-        let shared = Arc::new(Shared::new(lanes.into(), bridge, patience, apart, names, loaded_at));
+        let shared = Arc::new(Shared::new(lanes.into(), bridge, spin, apart, names, loaded_at));
         barrier::prepare();
         let mut threads = Threads::new(&shared);
         for (lane, work) in shared.lanes.iter().enumerate() {

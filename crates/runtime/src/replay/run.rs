@@ -86,7 +86,7 @@ fn execute<const TIMED: bool, const LIMITED: bool>(
             }
             // Nothing is below zero in the first run, which has none before it.
             let value = (mode.number * u64::from(wait.steps)).saturating_sub(wait.back);
-            shared.progress[wait.lane as usize].wait(value, shared.patience);
+            shared.progress[wait.lane as usize].wait(value, shared.spin);
         }
         let end = segment.steps_end as usize;
         for (place, step) in (start..end).zip(&work.steps[start..end]) {

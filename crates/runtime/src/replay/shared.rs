@@ -16,8 +16,10 @@ use std::time::Instant;
 use syncline_device::{Deadline, RawArg};
 use syncline_plan::OpIndex;
 
+use syncline_sync::Spin;
+use syncline_sync::shim::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+
 use super::apart::Apart;
-use super::bell::Patience;
 use super::body::{Call, Outcome, TaskArgs};
 use super::bridge::Bridge;
 use super::error::RunError;
@@ -25,7 +27,6 @@ use super::lane::Progress;
 use super::run::OpTime;
 use super::steal::Board;
 use super::stop::{Names, Stop};
-use super::sync::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
 /// How many runs may be under way at a time: one that ends, one that begins, and some to keep lanes
 /// from waiting for whoever starts runs.
@@ -206,7 +207,7 @@ struct RunSlot {
 pub struct Shared {
     pub lanes: Box<[LaneWork]>,
     pub progress: Box<[Progress]>,
-    pub patience: Patience,
+    pub spin: Spin,
     pub apart: Apart,
     /// Raised to the number of a run when it begins.
     pub started: Progress,
@@ -231,7 +232,7 @@ impl Shared {
     pub fn new(
         lanes: Box<[LaneWork]>,
         bridge: Bridge,
-        patience: Patience,
+        spin: Spin,
         apart: Apart,
         names: Names,
         now: Instant,
@@ -243,7 +244,7 @@ impl Shared {
         let ran_on = planned.flat_map(|(at, lane)| (0..lane.ops()).map(move |_| at as u16));
         Self {
             progress: lanes.iter().map(|_| Progress::default()).collect(),
-            patience,
+            spin,
             apart,
             started: Progress::default(),
             own_started: Progress::default(),
@@ -323,9 +324,9 @@ impl Shared {
     #[inline]
     pub fn wait_for_end_until(&self, number: u64, deadline: Deadline) -> bool {
         match self.board() {
-            Some(board) => board.wait_for_end(number, self.patience, deadline),
+            Some(board) => board.wait_for_end(number, self.spin, deadline),
             None => self.progress.iter().zip(&self.lanes).all(|(progress, lane)| {
-                progress.wait_until(number * lane.steps.len() as u64, self.patience, deadline)
+                progress.wait_until(number * lane.steps.len() as u64, self.spin, deadline)
             }),
         }
     }

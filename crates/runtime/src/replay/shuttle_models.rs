@@ -12,7 +12,8 @@ use syncline_device::{Buffer, CancelToken, Device};
 use syncline_plan::{BufferSpec, CompileOptions, ExecutionPlan, Machine, TaskGraph, TaskSpec};
 use syncline_tensor::{Arg, BufferId, Dtype, View};
 
-use super::sync::{AtomicU64, Ordering, thread};
+use syncline_sync::shim::{AtomicU64, Ordering, thread};
+
 use super::{Bindings, LoadOptions, LoadedPlan, RunError, Steal, TaskBody};
 
 /// How many schedules each test tries; `SYNCLINE_SCHEDULES` for more.

@@ -10,15 +10,16 @@
 
 use std::ops::Range;
 
-use crossbeam_utils::CachePadded;
 use syncline_device::Deadline;
 use syncline_plan::{ExecutionPlan, OpDeps, OpIndex};
+use syncline_sync::CachePadded;
 
-use super::bell::{Bell, Patience};
+use syncline_sync::shim::{AtomicU64, Ordering};
+use syncline_sync::{EventCount, Spin};
+
 use super::lane::{CLOSING, Progress};
 use super::run::{call_alone, fail};
 use super::shared::{RUNS_MAX, Shared};
-use super::sync::{AtomicU64, Ordering};
 
 /// How many ops of a lane that nobody has claimed are looked at, from the first on.
 const WINDOW: usize = 64;
@@ -36,8 +37,8 @@ pub struct Board {
     done: [CachePadded<AtomicU64>; RUNS_MAX as usize],
     /// The last run of which all ops are done.
     ended: Progress,
-    /// Rung when an op is done.
-    bell: Bell,
+    /// Moves when an op is done.
+    changed: EventCount,
 }
 
 /// What an op must come after.
@@ -106,7 +107,7 @@ impl Board {
             lanes: lanes.collect(),
             done: std::array::from_fn(|_| CachePadded::new(AtomicU64::new(0))),
             ended: Progress::starting_at(last),
-            bell: Bell::new(),
+            changed: EventCount::new(),
         }
     }
 
@@ -128,8 +129,8 @@ impl Board {
     }
 
     /// Returns `false` if the deadline passed first.
-    pub fn wait_for_end(&self, run: u64, patience: Patience, deadline: Deadline) -> bool {
-        self.words.is_empty() || self.ended.wait_until(run, patience, deadline)
+    pub fn wait_for_end(&self, run: u64, spin: Spin, deadline: Deadline) -> bool {
+        self.words.is_empty() || self.ended.wait_until(run, spin, deadline)
     }
 
     /// The last run that has ended.
@@ -145,13 +146,13 @@ impl Board {
 
     /// To be called after a run has begun.
     pub fn wake(&self) {
-        self.bell.ring();
+        self.changed.notify();
     }
 
     /// Runs ops, of `lane` first, until all of run `run` are done; also ops of later runs that have
     /// started.
     pub fn work(&self, shared: &Shared, lane: usize, run: u64, started: &Progress) {
-        self.work_with(lane, run, started, shared.patience, |claim| self.run(shared, lane, claim));
+        self.work_with(lane, run, started, shared.spin, |claim| self.run(shared, lane, claim));
     }
 
     fn work_with(
@@ -159,13 +160,13 @@ impl Board {
         lane: usize,
         run: u64,
         started: &Progress,
-        patience: Patience,
+        spin: Spin,
         mut body: impl FnMut(Claim),
     ) {
         while !self.has_ended(run) {
             let mut found = self.claim(lane, run, last_begun(run, started));
             if found.is_none() {
-                self.bell.wait(patience, || {
+                self.changed.wait_until(spin, None, || {
                     found = self.claim(lane, run, last_begun(run, started));
                     found.is_some() || self.has_ended(run)
                 });
@@ -269,7 +270,7 @@ impl Board {
         }
         // P1 of the protocol.
         self.words[op].store(2 * run, Ordering::Release);
-        self.bell.ring();
+        self.changed.notify();
     }
 }
 

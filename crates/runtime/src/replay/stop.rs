@@ -2,8 +2,10 @@
 
 use syncline_plan::OpIndex;
 
+use syncline_sync::lock;
+use syncline_sync::shim::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
+
 use super::error::RunError;
-use super::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 
 /// Why a run stops early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
+use syncline_sync::shim::{Ordering, thread};
+
 use super::apart::Moves;
 use super::error::LoadError;
 use super::lane::CLOSING;
 use super::run::take_part;
 use super::shared::Shared;
 use super::steal::Board;
-use super::sync::{Ordering, thread};
 
 /// Threads that end when this is dropped, for which no run may be under way.
 pub struct Threads {
@@ -76,7 +77,7 @@ fn serve(shared: &Shared, lane: usize, when: When, mut number: u64) {
     };
     let mut moves = Moves::default();
     loop {
-        started.wait(number, shared.patience);
+        started.wait(number, shared.spin);
         if shared.is_closing.load(Ordering::SeqCst) {
             return;
         }

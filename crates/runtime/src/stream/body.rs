@@ -50,7 +50,7 @@ pub(crate) struct Part {
     pub(crate) first: usize,
     pub(crate) count: usize,
     /// Taken by the thread that runs it.
-    pub(crate) body: super::sync::Mutex<Option<InlineFn>>,
+    pub(crate) body: syncline_sync::shim::Mutex<Option<InlineFn>>,
 }
 
 /// A closure of any type that runs at most once.

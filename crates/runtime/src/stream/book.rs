@@ -6,11 +6,12 @@ use std::collections::HashMap;
 use syncline_deps::{SubmitOptions, Submitter};
 use syncline_tensor::TaskId;
 
+use syncline_sync::prefetch::{prefetch, prefetch_all};
+use syncline_sync::shim::Mutex;
+
 use super::failure::Record;
 use super::fanout::{EdgeNodes, Fanout, NEAR, Pushed, Tie};
-use super::prefetch::{prefetch, prefetch_all};
 use super::slot::Slot;
-use super::sync::Mutex;
 
 /// The slots of a ring, and the nodes of their fan-out lists: what finishers may touch without a
 /// lock.

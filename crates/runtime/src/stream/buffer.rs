@@ -12,13 +12,14 @@ use std::time::Instant;
 use syncline_device::{Deadline, Element};
 use syncline_tensor::{Access, BufferId, TaskId, View};
 
+use syncline_sync::shim::thread;
+
 use super::StreamError;
 use super::circle::Goal;
 use super::failure::Record;
 use super::holds;
 use super::shared::{Guard, Shared, lock};
 use super::sleep::Want;
-use super::sync::thread;
 use super::task::{Place, TaskSpec};
 use super::wait::Wait;
 

@@ -15,11 +15,13 @@ use syncline_device::{drop_guarded, guarded};
 use syncline_tensor::{BufferId, TaskId};
 use syncline_trace::capture::{CaptureOptions, CaptureWriter, TaskLabel};
 
+use syncline_sync::shim::thread::{self, ThreadId};
+use syncline_sync::shim::{AtomicBool, Condvar, Mutex, Ordering};
+use syncline_sync::{ignore_poison, lock};
+
 use super::StreamError;
 use super::holds;
 use super::shared::Shared;
-use super::sync::thread::{self, ThreadId};
-use super::sync::{AtomicBool, Condvar, Mutex, Ordering, lock};
 use super::task::TaskSpec;
 
 /// Encoded bytes that wait for a writer, at most; beyond, submissions wait for it.
@@ -145,7 +147,7 @@ impl Outlet {
                 true => (io::ErrorKind::Deadlock, "the writer submits more than it writes"),
                 false => {
                     let waited = self.written.wait_timeout(state, self.patience);
-                    let (next, late) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+                    let (next, late) = ignore_poison(waited);
                     state = next;
                     if !late.timed_out() {
                         continue;
@@ -198,7 +200,7 @@ impl Outlet {
                 break;
             }
             let waited = self.written.wait_timeout(state, self.patience);
-            let (next, late) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+            let (next, late) = ignore_poison(waited);
             state = next;
             if late.timed_out() && state.writer.is_some() {
                 state.fail(io::ErrorKind::TimedOut, "the writer does not return");

@@ -14,6 +14,9 @@ use std::sync::Arc;
 use syncline_device::blocked::{Obstacle, Stopped};
 use syncline_tensor::TaskId;
 
+use syncline_sync::shim::thread::{self, ThreadId};
+use syncline_sync::shim::{Mutex, Ordering};
+
 use super::StreamError;
 use super::book::Ring;
 use super::exclusion::Exclusion;
@@ -23,8 +26,6 @@ use super::run::Home;
 use super::scope::ScopeState;
 use super::shared::{RootState, Shared, lock};
 use super::submit::Need;
-use super::sync::thread::{self, ThreadId};
-use super::sync::{Mutex, Ordering};
 use super::wait::Wait;
 use super::work::Traits;
 
@@ -248,12 +249,12 @@ impl Obstacle for StreamWait {
     }
 }
 
-#[cfg(not(shuttle))]
+#[cfg(not(any(loom, shuttle)))]
 fn stops(stopped: &Stopped<'_>, thread: ThreadId) -> bool {
     stopped.contains(thread)
 }
 
-#[cfg(shuttle)]
+#[cfg(any(loom, shuttle))]
 fn stops(_: &Stopped<'_>, _: ThreadId) -> bool {
     false
 }

@@ -3,8 +3,9 @@
 //! A list that the holder of the submit lock pushes to and that the finisher closes, once.
 //! `README.md` beside this file walks through the protocol; `model.rs` explores it.
 
-use super::prefetch::prefetch_all;
-use super::sync::{AtomicU32, AtomicU64, Ordering, fence_after_exchange};
+use syncline_sync::barrier::fence_after_exchange;
+use syncline_sync::prefetch::prefetch_all;
+use syncline_sync::shim::{AtomicU32, AtomicU64, Ordering};
 
 /// In `state`: the task has not finished.
 const OPEN: u32 = 0;

@@ -7,9 +7,10 @@ use syncline_deps::ScopeKind;
 use syncline_device::{Deadline, Element};
 use syncline_tensor::TaskId;
 
+use syncline_sync::shim::thread::{self, JoinHandle};
+
 use super::heap::Memory;
 use super::shared::Shared;
-use super::sync::thread::{self, JoinHandle};
 use super::{
     HostRead, HostWrite, Scope, ScopeOptions, StreamBuffer, StreamError, StreamOptions,
     StreamStats, Task, worker,

@@ -42,7 +42,7 @@ mod model {
 
     use syncline_device::blocked::{Held, NeverEnds, Obstacle};
 
-    use super::super::sync::thread_local;
+    use syncline_sync::shim::thread_local;
 
     const NOTHING: Held = (0, u64::MAX);
 

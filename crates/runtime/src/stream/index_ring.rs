@@ -3,9 +3,8 @@
 //! First in, first out; neither side ever waits. There is no check for a full queue: a slot is in
 //! at most one queue, once, so that a queue with room for all slots of the ring cannot overflow.
 
-use crossbeam_utils::CachePadded;
-
-use super::sync::{AtomicU32, AtomicU64, Ordering};
+use syncline_sync::CachePadded;
+use syncline_sync::shim::{AtomicU32, AtomicU64, Ordering};
 
 /// Slot numbers, put in by one thread at a time, taken by any.
 #[derive(Debug)]

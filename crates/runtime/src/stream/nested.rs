@@ -13,6 +13,8 @@ use std::sync::Arc;
 use syncline_device::Deadline;
 use syncline_tensor::{BufferId, TaskId};
 
+use syncline_sync::shim::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering};
+
 use super::book::{Book, Ring};
 use super::circle::ChildrenWait;
 use super::error::Failure;
@@ -25,8 +27,8 @@ use super::scope::ScopeState;
 use super::shared::{Shared, lock};
 use super::sleep::Want;
 use super::slot::Slot;
-use super::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering};
 use super::work::{Traits, Work};
+use syncline_sync::ignore_poison;
 
 /// Children of one task that are unfinished at the same time, at most; with more, the parent runs
 /// some first.
@@ -300,13 +302,13 @@ impl Shared {
         let work @ &Work { id, blocks, .. } = unsafe { slot.work() };
         // Nobody begins before all are there: a block could wait for one that never comes.
         let gate = std::sync::RwLock::new(false);
-        let mut open = gate.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut open = ignore_poison(gate.write());
         std::thread::scope(|threads| {
             let mut others = Vec::new();
             for block in 1..blocks {
                 let gate = &gate;
                 let run = move || {
-                    if !*gate.read().unwrap_or_else(std::sync::PoisonError::into_inner) {
+                    if !*ignore_poison(gate.read()) {
                         return Ok(());
                     }
                     holds::swap_task((self.stream_id, nested.root().to_bits()));

@@ -6,8 +6,9 @@
 
 use std::time::Duration;
 
+use syncline_sync::prefetch::prefetch;
+
 use super::index_ring::IndexRing;
-use super::prefetch::prefetch;
 use super::ready::Pick;
 use super::shared::{Job, Shared};
 use super::worker::{Moment, pause};

@@ -12,8 +12,8 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
-
-use super::sync::{AtomicI32, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
+use syncline_sync::lock;
+use syncline_sync::shim::{AtomicI32, AtomicUsize, Mutex, MutexGuard, Ordering};
 
 /// One in so many tasks is taken by age, whatever its priority.
 pub(crate) const AGING: u64 = 64;

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use syncline_device::{KernelArgs, LateArgs, RawArg, drop_guarded, guarded};
 
+use syncline_sync::shim::Ordering;
+
 use super::body::Body;
 use super::context::TaskContext;
 use super::error::{Cause, Failure};
@@ -13,7 +15,6 @@ use super::nested::Nested;
 use super::ready::Pick;
 use super::shared::{FAILED, Job, RootState, Shared, Via, lock};
 use super::slot::Slot;
-use super::sync::Ordering;
 use super::work::{Addresses, Traits, Work};
 
 /// The ring that a task lives in.

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use syncline_deps::ScopeKind;
 use syncline_device::{CancelToken, Deadline};
 
+use syncline_sync::lock;
+use syncline_sync::shim::{AtomicU64, Mutex, Ordering};
+
 use super::circle::Goal;
 use super::error::{Cause, Failure};
 use super::sleep::Want;
-use super::sync::{AtomicU64, Mutex, Ordering, lock};
 use super::wait::Wait;
 use super::{Stream, StreamError, Task, TaskHandle};
 

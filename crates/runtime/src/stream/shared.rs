@@ -5,9 +5,12 @@ use std::sync::Arc;
 // One for the whole process, and so not for a model checker, which begins anew with every schedule.
 use std::sync::atomic::AtomicU64 as Numbers;
 
-use crossbeam_utils::CachePadded;
 use syncline_device::{CancelToken, Wake};
+use syncline_sync::CachePadded;
 use syncline_tensor::{BufferId, TaskId};
+
+use syncline_sync::shim::thread::ThreadId;
+use syncline_sync::shim::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 
 use super::StreamOptions;
 use super::book::{Book, Ring};
@@ -21,11 +24,9 @@ use super::pick::Picker;
 use super::ready::{Pick, Ready, ReadyQueue};
 use super::sleep::Sleep;
 use super::stats::Counters;
-pub(crate) use super::sync::lock;
-use super::sync::thread::ThreadId;
-use super::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 use super::task::TaskSpec;
 use super::work::Traits;
+pub(crate) use syncline_sync::lock;
 
 /// Set in a queue of finished slots where the task failed.
 pub(crate) const FAILED: u32 = 1 << 31;

@@ -7,7 +7,8 @@
 
 use syncline_tensor::{Dtype, View};
 
-use super::sync::thread;
+use syncline_sync::shim::thread;
+
 use super::{Cause, Stream, StreamBuffer, StreamError, StreamOptions, Task};
 
 /// Tries `test` under as many schedules as `SYNCLINE_SCHEDULES` says, 300 unless it does.

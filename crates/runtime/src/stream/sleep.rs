@@ -1,27 +1,24 @@
-//! Sleeping and waking, for workers without work and for threads that wait for the stream.
+//! Which threads of a stream park, and which are woken: workers without work, and threads that wait
+//! for the stream.
 //!
-//! Waking a thread costs far more than a small task, so a worker looks around for a while before it
-//! sleeps (it is *searching*), and nobody is woken while somebody searches. Whoever stops searching
-//! because it found work looks once more, and wakes the next one if there is more. `README.md` has
-//! the argument why no work is left lying.
-
-use std::sync::PoisonError;
-use std::time::Instant;
+//! Waking a thread costs far more than a small task. So a worker *searches* for a while before it
+//! parks, and no thread is woken while another one searches. A worker that found work searches once
+//! more, and wakes the next one if there is more. `README.md` has the argument why no work is left
+//! lying; parking itself is that of [`EventCount`].
 
 use syncline_device::Deadline;
 
-use crossbeam_utils::CachePadded;
+use syncline_sync::shim::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, fence};
+use syncline_sync::{CachePadded, EventCount, lock};
 
-use super::sync::{AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, fence, lock};
-
-/// Where the threads of a stream sleep.
+/// Where the threads of a stream park.
 #[derive(Debug, Default)]
 pub(crate) struct Sleep {
     state: Mutex<State>,
-    /// Where those sleep who take work.
-    work: Condvar,
-    /// Where those sleep who do not: a wake-up for work must not go to them.
-    news: Condvar,
+    /// Where threads park that take work.
+    work: EventCount,
+    /// Where threads park that do not: a wake-up for work must not go to them.
+    news: EventCount,
     /// Threads that look for work. On a line of its own: it changes all the time, and who submits
     /// seldom asks.
     searching: CachePadded<AtomicU32>,
@@ -133,9 +130,7 @@ impl Sleep {
         self.sleepers.idle.fetch_sub(count, Ordering::SeqCst);
         state.permits += count;
         drop(state);
-        for _ in 0..count {
-            self.work.notify_one();
-        }
+        self.work.wake(count);
     }
 
     /// Makes everybody who sleeps look again.
@@ -145,8 +140,8 @@ impl Sleep {
         let state = self.lock();
         self.alarms.fetch_add(1, Ordering::SeqCst);
         drop(state);
-        self.work.notify_all();
-        self.news.notify_all();
+        self.work.wake_all();
+        self.news.wake_all();
     }
 
     /// Returns a number that changes with every alarm: when a task that was asked to tell has
@@ -210,18 +205,21 @@ impl Sleep {
         self.leave(&mut self.lock(), ticket);
     }
 
-    /// Sleeps until what the ticket names happens, until `deadline` at the latest.
+    /// Parks until what the ticket names happens, until `deadline` at the latest.
     pub(crate) fn commit(&self, ticket: Ticket, deadline: Deadline) {
-        let mut state = self.lock();
-        let sleepers = if ticket.takes_work { &self.work } else { &self.news };
-        while self.alarms() == ticket.alarms && !(ticket.takes_work && state.permits > 0) {
-            let late;
-            (state, late) = wait_on(sleepers, state, deadline);
-            if late {
-                break;
+        let parked = if ticket.takes_work { &self.work } else { &self.news };
+        loop {
+            // Before the check: an event in between keeps this thread awake.
+            let epoch = parked.epoch();
+            let mut state = self.lock();
+            let is_woken =
+                self.alarms() != ticket.alarms || (ticket.takes_work && state.permits > 0);
+            if is_woken || deadline.has_passed() {
+                return self.leave(&mut state, ticket);
             }
+            drop(state);
+            parked.park(epoch, deadline.instant());
         }
-        self.leave(&mut state, ticket);
     }
 
     /// Wake-ups that no sleeper has taken yet.
@@ -246,21 +244,4 @@ impl Sleep {
             }
         }
     }
-}
-
-/// Waits once, and says whether the deadline had passed before.
-fn wait_on<'a>(
-    sleepers: &Condvar,
-    state: MutexGuard<'a, State>,
-    deadline: Deadline,
-) -> (MutexGuard<'a, State>, bool) {
-    let Some(deadline) = deadline.instant() else {
-        return (sleepers.wait(state).unwrap_or_else(PoisonError::into_inner), false);
-    };
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() {
-        return (state, true);
-    }
-    let (state, _) = sleepers.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
-    (state, false)
 }

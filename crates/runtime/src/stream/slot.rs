@@ -12,9 +12,11 @@ use std::sync::Arc;
 
 use syncline_tensor::TaskId;
 
+use syncline_sync::barrier::fence_after_exchange;
+use syncline_sync::shim::{AtomicU32, AtomicU64, Ordering};
+
 use super::fanout::Fanout;
 use super::scope::ScopeState;
-use super::sync::{AtomicU32, AtomicU64, Ordering, fence_after_exchange};
 use super::work::{Traits, Work};
 
 /// No predecessor has failed.

@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use syncline_sync::lock;
+use syncline_sync::shim::{AtomicU64, Ordering};
+
 use super::shared::Shared;
-use super::sync::{AtomicU64, Ordering, lock};
 
 /// What a [`Stream`](super::Stream) has done and holds, at one moment while it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

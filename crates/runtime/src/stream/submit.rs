@@ -7,6 +7,8 @@ use syncline_deps::{DepInputs, EdgeFlags, ScopeKind, SubmitError};
 use syncline_device::{Backend, Deadline};
 use syncline_tensor::{Access, Region, TaskId};
 
+use syncline_sync::shim::{Ordering, thread};
+
 use super::body::Body;
 use super::circle::Goal;
 use super::failure::FAILURES_KEPT;
@@ -16,7 +18,6 @@ use super::scope::ScopeState;
 use super::shared::{RootLock, RootState, Shared, Via, lock};
 use super::sleep::Want;
 use super::stats::Resource;
-use super::sync::{Ordering, thread};
 use super::task::{FRESH, TaskSpec};
 use super::wait::Wait;
 use super::{StreamBuffer, StreamError, TaskHandle};

@@ -319,7 +319,7 @@ impl Task {
             _ => Vec::new(),
         };
         let first = parts.last().map_or(0, |part| part.first + part.count);
-        let body = super::sync::Mutex::new(Some(InlineFn::new(body)));
+        let body = syncline_sync::shim::Mutex::new(Some(InlineFn::new(body)));
         parts.push(Part { first, count: self.spec.args.len() - first, body });
         self.spec.blocks = parts.len() as u32;
         self.spec.body = Body::Parts(parts);

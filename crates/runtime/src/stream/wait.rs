@@ -6,13 +6,14 @@ use std::time::Instant;
 use syncline_device::Deadline;
 use syncline_tensor::TaskId;
 
+use syncline_sync::shim::Ordering;
+
 use super::StreamError;
 use super::circle::Goal;
 use super::failure::Outcome;
 use super::holds;
 use super::shared::{RootState, Shared, lock};
 use super::sleep::Want;
-use super::sync::Ordering;
 use super::worker::Looks;
 
 /// A wait of the calling thread.

@@ -7,11 +7,12 @@ use std::time::Instant;
 
 use syncline_device::Deadline;
 
+use syncline_sync::shim::{Ordering, thread};
+
 use super::holds;
 use super::pick::Picker;
 use super::shared::Shared;
 use super::sleep::Want;
-use super::sync::{Ordering, thread};
 
 /// Looks before a thread sleeps.
 const LOOKS: u32 = if cfg!(shuttle) { 2 } else { 40 };

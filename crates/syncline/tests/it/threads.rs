@@ -68,7 +68,7 @@ threads! { true true:
 }
 threads! { true true:
     device::Batch, device::Command, device::Commands, device::Copy, device::Dispatch, device::Fill,
-    device::HostFunction, device::KernelArg, device::Pattern, device::Recording, device::Work, device::WaitWord,
+    device::HostFunction, device::KernelArg, device::Pattern, device::Recording, device::Work,
     device::Buffer, device::BufferView, device::Lease, device::CancelToken,
     device::Capabilities, device::DeviceInfo, device::DeviceError, device::Grid,
     device::Kernel, device::KernelBuilder, device::KernelSource, device::RawArg, device::Scalar,
@@ -113,7 +113,7 @@ threads! { true true:
 }
 
 threads! { true true:
-    backend::Bell, backend::Bridge, backend::conformance::Suite, backend::conformance::Report,
+    backend::Bridge, backend::BridgeWaker, backend::conformance::Suite, backend::conformance::Report,
     backend::conformance::CaseReport, backend::conformance::Outcome, trace::Unwritten,
     transport::local::Options, transport::shm::Options,
 }

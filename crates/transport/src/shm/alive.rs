@@ -3,6 +3,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 
+use syncline_sync::lock;
+
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -35,7 +37,7 @@ impl Processes {
 
     /// Whether the process `pid` of `namespace`, which is PE `rank`, has ended.
     pub(super) fn has_died(&self, rank: usize, pid: u32, namespace: u64) -> bool {
-        let mut handles = self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut handles = lock(&self.handles);
         let handle = &mut handles[rank];
         if matches!(handle, Handle::Unknown) {
             let is_comparable = namespace == self.namespace && namespace != 0;

@@ -184,7 +184,7 @@ fn refuse(segment: Segment, rank: usize, got: Shape) -> Failure {
         // It has come, and is gone: nobody needs to wait for it.
         let absent = &segment.board.member(rank).state;
         let _ = absent.compare_exchange(ABSENT, LEFT, Ordering::AcqRel, Ordering::Relaxed);
-        segment.board.ring_all();
+        segment.board.wake_all();
     }
     segment.board.verdict().1.unwrap_or(failure)
 }

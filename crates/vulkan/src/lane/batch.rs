@@ -7,10 +7,10 @@ use std::time::Instant;
 use syncline_device::{CommandTime, DeviceError, Lease, Point, TimelineOwner};
 
 use super::Core;
-use crate::gpu::lock;
 use crate::semaphore::Semaphore;
 use crate::step::{Step, Steps};
 use crate::times;
+use syncline_sync::lock;
 
 /// A batch on its way.
 pub(crate) struct Batch {

@@ -5,9 +5,9 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, Weak};
 
+use crate::gpu::Gpu;
 use ash::vk;
-
-use crate::gpu::{Gpu, lock};
+use syncline_sync::lock;
 
 /// The size of a block for many pieces. Drivers allow few allocations (often 4,096), and each takes
 /// a while.

@@ -2,13 +2,15 @@
 //! chunk.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use syncline_sync::{ignore_poison, lock};
 
 use ash::vk;
 use syncline_device::DeviceError;
 
 use super::{Piece, Upload, Uploads};
-use crate::gpu::{Gpu, lock};
+use crate::gpu::Gpu;
 
 /// Bytes moved at a time.
 const CHUNK_BYTES: u64 = 4 << 20;
@@ -188,7 +190,7 @@ enum Direction {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        let ready = self.ready.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let ready = ignore_poison(self.ready.get_mut());
         if let Some(ready) = ready {
             // SAFETY: every use was waited for; a device that was lost while in use has nothing
             // running.

@@ -6,9 +6,10 @@
 //! it is sent and into as it comes.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use syncline_device::{Buffer, DeviceError};
+use syncline_sync::lock;
 
 use super::super::pipeline::Run;
 use super::super::program::{Message, Program, Segment};
@@ -120,7 +121,7 @@ impl Port {
     }
 
     fn slots_in_use(&self) -> MutexGuard<'_, SlotsInUse> {
-        self.slots_in_use.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.slots_in_use)
     }
 
     fn buffer(slots: &mut SlotsInUse, memory: SlotMemory) -> Result<Memory, DeviceError> {

@@ -1,9 +1,10 @@
 //! A transport as the team of a conversion.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use syncline_checkpoint::{Summary, Team};
+use syncline_sync::lock;
 use syncline_transport::{Failure, Session, Transport, Wait};
 
 /// The PEs of a group, who meet at the barriers that every refit has.
@@ -22,7 +23,7 @@ impl<'a> TransportTeam<'a> {
     }
 
     fn transport(&self) -> MutexGuard<'_, &'a mut dyn Transport> {
-        self.transport.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.transport)
     }
 
     fn try_meet(&self) -> Result<(), Failure> {

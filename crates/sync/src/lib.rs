@@ -1,0 +1,28 @@
+//! Parking and waking threads, and what goes with it.
+//!
+//! - [`EventCount`]: parks threads until something may have changed, in one process or across
+//!   processes. `event_count/README.md` has the proof that no wake-up is lost.
+//! - [`Spin`]: how often a thread checks before it parks; all thresholds stand there.
+//! - [`lock`], [`ignore_poison`]: locks that outlive a panic.
+//! - [`CachePadded`], [`prefetch`]: cache lines.
+//! - [`barrier`]: a memory barrier that costs only the side that passes it rarely.
+//! - [`shim`]: atomics, locks and threads, of a model checker where one is in use.
+//!
+//! This crate knows of no devices, tasks or files.
+
+#![warn(unreachable_pub)]
+
+pub mod barrier;
+pub mod prefetch;
+pub mod shim;
+
+mod event_count;
+mod poison;
+mod spin;
+
+pub use crossbeam_utils::CachePadded;
+#[cfg(any(target_os = "linux", loom, shuttle))]
+pub use event_count::AcrossProcesses;
+pub use event_count::{EventCount, OneProcess, Sharing};
+pub use poison::{Lock, ignore_poison, lock};
+pub use spin::Spin;
