@@ -1,4 +1,5 @@
-//! What `deny.toml` demands of every crate that we use, and the Rust version that we promise.
+//! Rules of `deny.toml` for every crate that we use, the Rust version that we promise, and how lean
+//! the library is.
 //!
 //! `cargo deny` reads the same file and knows more (advisories); building it takes longer than all
 //! our lints, so that it runs only where it is installed.
@@ -25,10 +26,34 @@ pub fn check() -> Result<(), String> {
     if !wrong.is_empty() {
         return Err(wrong.join("\n"));
     }
+    lean()?;
     if succeeds("cargo", &["deny", "--version"]) {
         return cargo(&["deny", "--all-features", "check", "bans", "licenses", "sources"], &[]);
     }
     Ok(())
+}
+
+/// Crates that the library without features must do without.
+const HEAVY: &[&str] = &["serde_json", "toml", "naga", "ash", "opencl3", "cudarc", "mpi", "clap"];
+
+/// Checks that the library without features brings no JSON, TOML or driver along.
+fn lean() -> Result<(), String> {
+    let mut tree = cargo_command();
+    tree.args(["tree", "--package", "syncline", "--no-default-features", "--edges", "normal"]);
+    tree.args(["--prefix", "none", "--format", "{p}", "--quiet"]);
+    match heavy(&output(&mut tree)?) {
+        wrong if wrong.is_empty() => Ok(()),
+        wrong => Err(format!("syncline without features depends on {}", wrong.join(", "))),
+    }
+}
+
+/// Returns which of [`HEAVY`] a tree of `cargo tree` has; it names a package first in each line.
+fn heavy(tree: &str) -> Vec<&str> {
+    let names = tree.lines().filter_map(|line| line.split(' ').next());
+    let mut heavy: Vec<&str> = names.filter(|name| HEAVY.contains(name)).collect();
+    heavy.sort_unstable();
+    heavy.dedup();
+    heavy
 }
 
 fn list<'a>(policy: &'a toml::Table, section: &str, key: &str) -> Vec<&'a str> {
@@ -172,6 +197,16 @@ mod tests {
         for text in bad {
             assert!(!Expression(text).is_met_by(&allowed), "{text}");
         }
+    }
+
+    /// The tree of today, and one with a JSON reader in it.
+    #[test]
+    fn the_library_without_features_is_lean() {
+        lean().unwrap();
+        assert_eq!(
+            heavy("syncline v0.1.0 (path)\ntoml v0.9.0\nclap v4\ntoml v0.9.0"),
+            ["clap", "toml"]
+        );
     }
 
     #[test]

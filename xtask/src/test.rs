@@ -79,7 +79,7 @@ pub fn steps(only: &[&str]) -> Result<(), String> {
 /// Folders of the crates that have features; those in one list are linted together.
 const WITH_FEATURES: &[&[&str]] = &[&["syncline"], &["cli", "mpi"]];
 
-/// Lints crates that have features without these, and checks every other crate by itself, so that
+/// Lints crates that have features without these, and every other crate by itself, so that
 /// none relies on features of a dependency that another one asks for.
 fn features() -> Result<(), String> {
     for folders in WITH_FEATURES {
@@ -97,7 +97,8 @@ fn features() -> Result<(), String> {
         .collect();
     manifests.sort();
     manifests.iter().try_for_each(|manifest| {
-        cargo(&["check", "--quiet", "--no-default-features", "--manifest-path", manifest], &[])
+        let lint = ["clippy", "--quiet", "--no-default-features", "--manifest-path", manifest];
+        cargo(&[&lint[..], &["--", "-D", "warnings"]].concat(), &[])
     })
 }
 

@@ -98,7 +98,7 @@ fn strings<'a>(rules: &'a toml::Table, table: &str, key: &str) -> Vec<&'a str> {
     values.into_iter().flatten().filter_map(toml::Value::as_str).collect()
 }
 
-/// Returns every text file of the tree, in order; outputs of tools aside.
+/// Returns every text file of the tree, in order; links and outputs of tools aside.
 fn files(root: &Path) -> Result<Vec<File>, String> {
     let mut files = Vec::new();
     let mut folders = vec![PathBuf::new()];
@@ -110,7 +110,7 @@ fn files(root: &Path) -> Result<Vec<File>, String> {
             let name = entry.file_name().to_string_lossy().into_owned();
             let path = folder.join(&name);
             let kind = entry.file_type().map_err(|error| error.to_string())?;
-            if is_output(&name) {
+            if is_output(&name) || kind.is_symlink() {
                 continue;
             }
             if kind.is_dir() {

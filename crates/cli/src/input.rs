@@ -5,9 +5,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
+use syncline::trace::capture::CaptureEnd;
+use syncline::trace::{Trace, TraceError};
 use syncline_files::{read_all, read_file};
-use syncline_trace::capture::CaptureEnd;
-use syncline_trace::{Trace, TraceError};
 
 use crate::outcome::Failure;
 use crate::output::say;

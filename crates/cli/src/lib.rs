@@ -17,8 +17,8 @@ use std::sync::OnceLock;
 
 use clap::Parser;
 use syncline_files::Escaped;
-use syncline_program::{Program, Run, RunError, RunOptions, npy};
-use syncline_report::ReportError;
+use syncline::program::{Program, Run, RunError, RunOptions, npy};
+use syncline::report::ReportError;
 
 use crate::commands::Command;
 use crate::outcome::Outcome;

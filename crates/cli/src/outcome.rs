@@ -2,11 +2,11 @@
 
 use std::io;
 
-use syncline_checkpoint::CheckpointError;
-use syncline_deps::OracleError;
-use syncline_layout::LayoutError;
-use syncline_report::ReportError;
-use syncline_trace::{ReplayError, TraceError};
+use syncline::checkpoint::CheckpointError;
+use syncline::deps::OracleError;
+use syncline::layout::LayoutError;
+use syncline::report::ReportError;
+use syncline::trace::{ReplayError, TraceError};
 
 use crate::output::say;
 

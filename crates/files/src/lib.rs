@@ -2,10 +2,9 @@
 //!
 //! - [`Output`] and [`write_file`]: a regular file is replaced whole or not at all; devices
 //!   and pipes are written to.
-//! - [`from_json`], [`from_toml`] and [`read_strictly`]: members that a form does not have are
-//!   errors, as are members that are given twice; members that start with `x-` are for others and
-//!   ignored.
-//!
+//! - `from_json`, `from_toml` and `read_strictly`, with the feature `json`: members that a form
+//!   does not have are errors, as are members that are given twice; members that start with
+//!   `x-` are for others and ignored.
 //! - [`read_file`]: a file whole, unless it is larger than the memory of the machine or has no end.
 //! - [`this_program`]: the command that starts this program again.
 //! - [`one_line`] and [`Escaped`]: nothing from a file acts upon a terminal.
@@ -14,12 +13,14 @@
 #![forbid(unsafe_code)]
 
 mod escape;
+#[cfg(feature = "json")]
 mod form;
 mod input;
 mod output;
 mod program;
 
 pub use escape::{Escaped, one_line};
+#[cfg(feature = "json")]
 pub use form::{
     FormError, Strict, from_json, from_toml, is_foreign, read_strictly, unknown_member,
 };

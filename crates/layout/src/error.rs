@@ -1,6 +1,5 @@
 //! What can be wrong with layouts and plans, and how to mend it.
 
-use syncline_files::FormError;
 use syncline_tensor::{Dtype, MAX_DIMS};
 
 use crate::dims::{Dims, NdBox};
@@ -263,8 +262,9 @@ pub enum LayoutError {
     },
 }
 
-impl From<FormError> for LayoutError {
-    fn from(error: FormError) -> Self {
+#[cfg(feature = "json")]
+impl From<syncline_files::FormError> for LayoutError {
+    fn from(error: syncline_files::FormError) -> Self {
         Self::Syntax { place: error.position(), cause: error.cause() }
     }
 }

@@ -14,8 +14,10 @@ mod boxes;
 mod dims;
 mod error;
 mod hash;
+#[cfg(feature = "json")]
 mod json;
 mod layout;
+#[cfg(feature = "json")]
 mod number;
 mod schedule;
 pub mod simulate;
@@ -24,10 +26,13 @@ mod transfer;
 pub use dims::{Dims, NdBox};
 pub use error::LayoutError;
 pub use hash::Fingerprint;
+#[cfg(feature = "json")]
 pub use json::write_transfers;
+#[cfg(feature = "json")]
+pub use layout::LayoutFile;
 pub use layout::{
-    Layout, LayoutBuilder, LayoutFile, Mesh, MeshLayout, NameNumbers, NamedStage, Pattern, Piece,
-    Placement, Shard, ShardRule, Stage, TensorLayout, TensorRule, TensorSpec, expand_ranges,
+    Layout, LayoutBuilder, Mesh, MeshLayout, NameNumbers, NamedStage, Pattern, Piece, Placement,
+    Shard, ShardRule, Stage, TensorLayout, TensorRule, TensorSpec, expand_ranges,
 };
 pub use schedule::{Batch, DEFAULT_SLOT_BYTES, SLOT_ALIGN, SUM_BYTES, Schedule, Segment};
 pub use transfer::{

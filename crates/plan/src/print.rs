@@ -1,6 +1,7 @@
 //! Plans on paper: text for people, JSON for programs, DOT for pictures.
 
 mod dot;
+#[cfg(feature = "json")]
 mod json;
 mod text;
 
@@ -13,6 +14,7 @@ impl ExecutionPlan {
     }
 
     /// The plan as JSON, format `syncline-plan`.
+    #[cfg(feature = "json")]
     pub fn to_json(&self) -> String {
         json::print(self)
     }

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use clap::Args;
 use serde_json::{Value, json};
-use syncline_device::DeviceInfo;
-use syncline_device::registry::Found;
+use syncline::device::DeviceInfo;
+use syncline::device::registry::Found;
 
 use crate::outcome::{Failure, Outcome};
 use crate::output::to_standard_output;

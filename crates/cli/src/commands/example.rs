@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use syncline_program::{EXAMPLES, example};
+use syncline::program::{EXAMPLES, example};
 
 use crate::outcome::{Failure, Outcome};
 use crate::output::to_file;

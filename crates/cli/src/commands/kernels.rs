@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use clap::Args;
 use serde_json::{Value, json};
-use syncline_device::{Backend, Scalar};
-use syncline_kernels::{Entry, Library};
+use syncline::device::{Backend, Scalar};
+use syncline::kernels::{Entry, Library};
 
 use crate::outcome::{Failure, Outcome};
 use crate::output::to_standard_output;

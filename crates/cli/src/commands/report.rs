@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use syncline_report::{ReportError, Run, render};
+use syncline::report::{ReportError, Run, render};
 
 use crate::input::{LoadedTrace, is_standard};
 use crate::outcome::{Failure, Outcome};

@@ -14,7 +14,7 @@ mod verify;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use syncline_layout::DEFAULT_SLOT_BYTES;
+use syncline::layout::DEFAULT_SLOT_BYTES;
 
 use crate::outcome::{Failure, Outcome};
 

@@ -9,15 +9,15 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use syncline_deps::EdgeKinds;
-use syncline_device::DeviceSpec;
+use syncline::deps::EdgeKinds;
+use syncline::device::DeviceSpec;
 use syncline_files::Escaped;
-use syncline_program::{
+use syncline::program::{
     Keep, LoadOptions, Program, Run, RunError, RunOptions, compare, machine_from_toml, npy,
 };
-use syncline_report::{Analysis, Detail, ReportError, RunEdge, render};
-use syncline_tensor::{Dtype, View};
-use syncline_trace::TraceBuffer;
+use syncline::report::{Analysis, Detail, ReportError, RunEdge, render};
+use syncline::tensor::{Dtype, View};
+use syncline::trace::TraceBuffer;
 
 use crate::input::{is_standard, name_of, read_bytes};
 use crate::outcome::{Failure, Outcome};
@@ -201,9 +201,9 @@ fn report_of(
     run: &Run,
     detail: Detail,
     title: String,
-) -> Result<syncline_report::Run, ReportError> {
+) -> Result<syncline::report::Run, ReportError> {
     let executed = program.executed(run);
-    let mut report = syncline_report::Run::from_trace_in(&executed.trace, detail)?;
+    let mut report = syncline::report::Run::from_trace_in(&executed.trace, detail)?;
     for (op, id) in report.ops.iter_mut().zip(&executed.ids) {
         op.task = *id;
     }
@@ -286,7 +286,7 @@ fn simulate(program: &Program, path: &Path) -> Result<Run, Failure> {
 
 enum LoadFailure {
     Read(Failure),
-    Program(syncline_program::ProgramError),
+    Program(syncline::program::ProgramError),
 }
 
 fn output(text: &str) -> Result<(String, PathBuf), String> {

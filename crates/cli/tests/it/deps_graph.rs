@@ -3,9 +3,9 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use syncline_deps::ScopeKind;
-use syncline_tensor::{Access, Arg, BufferId, Dtype, View};
-use syncline_trace::{Trace, TraceBuffer, TraceTask};
+use syncline::deps::ScopeKind;
+use syncline::tensor::{Access, Arg, BufferId, Dtype, View};
+use syncline::trace::{Trace, TraceBuffer, TraceTask};
 
 use crate::support::{assert_expected, command, directory, json, run, run_with_input, write_trace};
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use syncline_deps::ScopeKind;
-use syncline_tensor::{Access, Arg, BufferId, Dtype, View};
-use syncline_trace::{Trace, TraceBuffer, TraceScope, TraceTask};
+use syncline::deps::ScopeKind;
+use syncline::tensor::{Access, Arg, BufferId, Dtype, View};
+use syncline::trace::{Trace, TraceBuffer, TraceScope, TraceTask};
 
 use crate::support::{directory, json, run, write_trace};
 

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use syncline_testing::need;
 
 use serde_json::{Value, json};
-use syncline_trace::Trace;
+use syncline::trace::Trace;
 
 /// What a run of the program gave.
 #[derive(Debug)]

@@ -1,16 +1,13 @@
 //! The mesh form: named axes of PEs and rules for tensors, compiled to the explicit form.
 
 use serde::Deserialize;
-use syncline_tensor::Dtype;
 
 use super::compile::Compiler;
 use super::names::NameNumbers;
-use super::pattern::{Pattern, expand_ranges};
+use super::pattern::Pattern;
 use super::rules::TensorRule;
 use super::{Layout, TensorSpec, WORLD_MAX};
-use crate::dims::Dims;
 use crate::error::LayoutError;
-use crate::number::Number;
 
 /// The axes that PEs are counted along, fastest first.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
@@ -83,27 +80,6 @@ impl Mesh {
     }
 }
 
-/// Tensors that the file itself names; `name` may have ranges such as `{0..23}`.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields)]
-struct WeightForm {
-    name: String,
-    dtype: String,
-    shape: Vec<Number>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MeshForm {
-    mesh: Mesh,
-    #[serde(default)]
-    tensor: Vec<TensorRule>,
-    #[serde(default)]
-    weight: Vec<WeightForm>,
-    #[serde(default)]
-    stages: Option<Vec<u64>>,
-}
-
 /// The mesh form of a layout: what people write.
 ///
 /// ```
@@ -135,43 +111,13 @@ pub struct MeshLayout {
     pub rules: Vec<TensorRule>,
     /// How layers and experts are found in names.
     pub numbers: NameNumbers,
-    specs: Vec<TensorSpec>,
+    pub(super) specs: Vec<TensorSpec>,
 }
 
 impl MeshLayout {
     /// A layout of `mesh` by `rules`.
     pub fn new(mesh: Mesh, rules: Vec<TensorRule>) -> Self {
         Self { mesh, rules, numbers: NameNumbers::default(), specs: Vec::new() }
-    }
-
-    /// Reads the form in TOML.
-    pub fn from_toml(text: &str) -> Result<Self, LayoutError> {
-        Self::from_form(syncline_files::from_toml(text)?)
-    }
-
-    /// Reads the form in JSON.
-    pub fn from_json(text: &str) -> Result<Self, LayoutError> {
-        Self::from_form(syncline_files::from_json(text.as_bytes())?)
-    }
-
-    fn from_form(form: MeshForm) -> Result<Self, LayoutError> {
-        let mut layout = Self::new(form.mesh, form.tensor);
-        layout.mesh.stages = layout.mesh.stages.or(form.stages);
-        for weight in form.weight {
-            let place = || format!("weight `{}`", weight.name);
-            let dtype: Dtype = weight.dtype.parse().map_err(|cause| LayoutError::Syntax {
-                place: place(),
-                cause: format!("{cause}"),
-            })?;
-            let dims = weight.shape.len();
-            let sizes: Vec<u64> = weight.shape.iter().map(|size| size.0).collect();
-            let shape = Dims::from_slice(&sizes)
-                .ok_or_else(|| LayoutError::TooManyDims { tensor: weight.name.clone(), dims })?;
-            for name in expand_ranges(&weight.name)? {
-                layout.specs.push(TensorSpec { name, dtype, shape });
-            }
-        }
-        Ok(layout)
     }
 
     /// The tensors that the file itself names.

@@ -10,10 +10,14 @@ mod build;
 mod check;
 mod classes;
 mod compile;
+#[cfg(feature = "json")]
 mod file;
 mod form;
+#[cfg(feature = "json")]
 mod json;
 mod mesh;
+#[cfg(feature = "json")]
+mod mesh_form;
 mod names;
 mod pattern;
 mod rule_set;
@@ -31,6 +35,7 @@ use crate::hash::Fingerprint;
 pub use build::LayoutBuilder;
 pub(crate) use check::{BYTES_MAX, WORLD_MAX};
 pub(crate) use classes::Classes;
+#[cfg(feature = "json")]
 pub use file::LayoutFile;
 pub(crate) use form::{Form, gcd, scaled};
 pub use mesh::{Mesh, MeshLayout};

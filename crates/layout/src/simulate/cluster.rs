@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+#[cfg(feature = "json")]
 use crate::error::LayoutError;
 
 /// A link: how much goes through it a second, each way, and how long a message takes through it.
@@ -67,6 +68,7 @@ pub struct Cluster {
 
 impl Cluster {
     /// Reads a cluster, and refuses one that makes no sense.
+    #[cfg(feature = "json")]
     pub fn from_toml(text: &str) -> Result<Self, LayoutError> {
         let cluster: Self = syncline_files::from_toml(text)?;
         let links = [

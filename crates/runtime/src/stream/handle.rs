@@ -1,6 +1,5 @@
 //! The stream itself, and the handles of its tasks.
 
-use std::io::Write;
 use std::sync::Arc;
 
 use syncline_deps::ScopeKind;
@@ -293,7 +292,11 @@ impl Stream {
     /// Where the first bytes cannot be written. Later errors are returned by
     /// [`Stream::stop_capture`]; the stream goes on meanwhile. A writer that panics is such an
     /// error.
-    pub fn start_capture(&self, out: impl Write + Send + 'static) -> Result<(), StreamError> {
+    #[cfg(feature = "capture")]
+    pub fn start_capture(
+        &self,
+        out: impl std::io::Write + Send + 'static,
+    ) -> Result<(), StreamError> {
         self.shared.start_capture(Box::new(out))
     }
 
@@ -301,6 +304,7 @@ impl Stream {
     ///
     /// # Errors
     /// Where something could not be written.
+    #[cfg(feature = "capture")]
     pub fn stop_capture(&self) -> Result<bool, StreamError> {
         self.shared.stop_capture()
     }

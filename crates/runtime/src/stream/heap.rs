@@ -28,6 +28,7 @@ pub(crate) struct Heap {
 pub(crate) struct Entry {
     pub(crate) id: BufferId,
     pub(crate) base: *mut u8,
+    #[cfg_attr(not(feature = "capture"), allow(dead_code, reason = "for captures"))]
     pub(crate) bytes: u64,
     /// Arguments of unfinished tasks.
     users: u32,
@@ -155,6 +156,7 @@ impl Heap {
     }
 
     /// All buffers that exist.
+    #[cfg_attr(not(feature = "capture"), allow(dead_code, reason = "for captures"))]
     pub(crate) fn buffers(&self) -> impl Iterator<Item = &Entry> + '_ {
         self.entries.iter().filter(|entry| !matches!(entry.memory, Memory::Vacant))
     }

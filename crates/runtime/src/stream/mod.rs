@@ -31,6 +31,10 @@
 mod body;
 mod book;
 mod buffer;
+#[cfg(feature = "capture")]
+mod capture;
+#[cfg(not(feature = "capture"))]
+#[path = "no_capture.rs"]
 mod capture;
 mod circle;
 mod context;

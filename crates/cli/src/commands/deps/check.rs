@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-use syncline_deps::{CheckReport, DepGraph, OracleLimits, check_edges};
+use syncline::deps::{CheckReport, DepGraph, OracleLimits, check_edges};
+use syncline::trace::read_edges;
 use syncline_files::one_line;
-use syncline_trace::read_edges;
 
 use super::CheckArgs;
 use super::graph::wired;

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use syncline_deps::DepGraph;
-use syncline_trace::Trace;
+use syncline::deps::DepGraph;
+use syncline::trace::Trace;
 
 pub(super) fn print_dot(out: &mut dyn Write, trace: &Trace, graph: &DepGraph) -> io::Result<()> {
     writeln!(out, "digraph deps {{")?;

@@ -1,7 +1,7 @@
 //! `syncline deps graph`.
 
-use syncline_deps::{DepGraph, OracleLimits, SubmitOptions, full_graph, reduced_graph};
-use syncline_trace::{replay, write_edges};
+use syncline::deps::{DepGraph, OracleLimits, SubmitOptions, full_graph, reduced_graph};
+use syncline::trace::{replay, write_edges};
 
 use super::text::{Chosen, print_text};
 use super::{Format, GraphArgs, dot};
@@ -38,7 +38,7 @@ fn choose(loaded: &LoadedTrace, args: &GraphArgs) -> Result<(DepGraph, Chosen), 
 }
 
 /// What the runtime would wire.
-pub(super) fn wired(loaded: &LoadedTrace) -> Result<syncline_trace::Replayed, Failure> {
+pub(super) fn wired(loaded: &LoadedTrace) -> Result<syncline::trace::Replayed, Failure> {
     replay(&loaded.trace, SubmitOptions::default())
         .map_err(|source| Failure::Replay { file: loaded.file.clone(), source: Box::new(source) })
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use syncline_deps::DepGraph;
+use syncline::deps::DepGraph;
 use syncline_files::one_line;
 
 use super::why::Reasons;

@@ -1,9 +1,9 @@
 //! Why one task waits for another, in words.
 
-use syncline_deps::{ArgPair, DepEdge, DepGraph, EdgeKinds, hazards};
+use syncline::deps::{ArgPair, DepEdge, DepGraph, EdgeKinds, hazards};
+use syncline::tensor::Arg;
+use syncline::trace::{Naming, Trace, TraceArg};
 use syncline_files::one_line;
-use syncline_tensor::Arg;
-use syncline_trace::{Naming, Trace, TraceArg};
 
 /// The most pairs of arguments that are named for one edge.
 const PAIRS_SHOWN: usize = 4;

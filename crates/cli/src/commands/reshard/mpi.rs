@@ -10,8 +10,8 @@ pub(super) use without::Ranks;
 mod ranks {
     use std::time::Duration;
 
+    use syncline::transport::Wait;
     use syncline_mpi::{MpiEndpoint, Options, World};
-    use syncline_transport::Wait;
 
     use crate::outcome::{Failure, exit_code};
     use syncline_files::one_line;
@@ -78,7 +78,7 @@ mod without {
     use std::convert::Infallible;
     use std::time::Duration;
 
-    use syncline_transport::Endpoint;
+    use syncline::transport::Endpoint;
 
     use crate::outcome::Failure;
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use syncline_layout::{
+use syncline::layout::{
     Layout, LayoutError, LayoutFile, PlanOptions, Schedule, TransferPlan, write_transfers,
 };
 

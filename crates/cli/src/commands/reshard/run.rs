@@ -9,14 +9,14 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use syncline_checkpoint::{
+use syncline::checkpoint::{
     Alone, Checkpoint, Conversion, ConversionOptions, Destination, Summary, Unnamed, Wanted,
     disk_gb_per_s, parse_rules, target_specs,
 };
 use syncline_files::one_line;
-use syncline_layout::{TensorRule, TensorSpec};
-use syncline_tensor::Dtype;
-use syncline_transport::shm;
+use syncline::layout::{TensorRule, TensorSpec};
+use syncline::tensor::Dtype;
+use syncline::transport::shm;
 
 use super::plan::{in_file, load};
 use super::progress::{Counter, ProgressBar};

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use serde_json::{Value, json};
-use syncline_layout::simulate::{Cluster, LinkUse, Prediction, simulate};
-use syncline_layout::{Schedule, TransferPlan};
+use syncline::layout::simulate::{Cluster, LinkUse, Prediction, simulate};
+use syncline::layout::{Schedule, TransferPlan};
 
 use super::Format;
 use super::plan::in_file;

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
+use syncline::layout::{NdBox, Schedule, TransferPlan};
 use syncline_files::one_line;
-use syncline_layout::{NdBox, Schedule, TransferPlan};
 
 use super::size::show;
 

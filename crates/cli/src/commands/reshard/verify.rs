@@ -1,6 +1,6 @@
 //! `syncline reshard verify`.
 
-use syncline_checkpoint::{Checkpoint, CheckpointError, unproven, verify};
+use syncline::checkpoint::{Checkpoint, CheckpointError, unproven, verify};
 use syncline_files::one_line;
 
 use super::VerifyArgs;

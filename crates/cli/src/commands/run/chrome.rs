@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
-use syncline_report::{Analysis, GapCause, OpKind, Run, Timing};
+use syncline::report::{Analysis, GapCause, OpKind, Run, Timing};
 
 /// Writes the events, one a line.
 pub(super) fn write(out: &mut dyn Write, run: &Run, analysis: &Analysis) -> io::Result<()> {

@@ -4,20 +4,20 @@
 //! For a million tasks, writing down what was executed and reading it again takes longer than
 //! simulating it.
 
-use syncline_deps::EdgeFlags;
-use syncline_plan::{ExecutionPlan, LaneKind, TaskInfo};
-use syncline_program::{Program, Run};
-use syncline_report::{Lane, Op, OpKind, RunEdge, Timing};
+use syncline::deps::EdgeFlags;
+use syncline::plan::{ExecutionPlan, LaneKind, TaskInfo};
+use syncline::program::{Program, Run};
+use syncline::report::{Lane, Op, OpKind, RunEdge, Timing};
 
 /// The run; `None` where it has copies or shares bytes in arenas, whose dependencies the plan does
 /// not list.
-pub(super) fn of(program: &Program, run: &Run) -> Option<syncline_report::Run> {
+pub(super) fn of(program: &Program, run: &Run) -> Option<syncline::report::Run> {
     let plan = run.plan.as_ref().filter(|plan| {
         plan.copies().is_empty() && plan.arena_bytes().iter().all(|&bytes| bytes == 0)
     })?;
     let (lanes, numbers) = lanes(plan, run);
     let tasks = program.trace().tasks.iter().zip(&run.timings);
-    let op = |(task, timing): (&syncline_trace::TraceTask, &syncline_program::Timing)| Op {
+    let op = |(task, timing): (&syncline::trace::TraceTask, &syncline::program::Timing)| Op {
         timing: Some(Timing {
             lane: numbers[timing.lane],
             start_ns: timing.start_ns,
@@ -27,7 +27,7 @@ pub(super) fn of(program: &Program, run: &Run) -> Option<syncline_report::Run> {
     };
     let ops = tasks.map(op).collect();
     let edges = plan.tasks().flat_map(edges_of).collect();
-    Some(syncline_report::Run { lanes, ops, edges, ..syncline_report::Run::new("numbers") })
+    Some(syncline::report::Run { lanes, ops, edges, ..syncline::report::Run::new("numbers") })
 }
 
 fn named(label: &str) -> &str {
@@ -66,8 +66,8 @@ fn lanes(plan: &ExecutionPlan, run: &Run) -> (Vec<Lane>, Vec<u32>) {
 
 #[cfg(test)]
 mod tests {
-    use syncline_program::{Keep, LoadOptions, RunOptions, example};
-    use syncline_report::{Analysis, Detail};
+    use syncline::program::{Keep, LoadOptions, RunOptions, example};
+    use syncline::report::{Analysis, Detail};
 
     use super::*;
 
@@ -81,7 +81,7 @@ mod tests {
             let run = program.run_planned(&options).unwrap();
             let short = Analysis::of(&of(&program, &run).unwrap()).unwrap().summary;
             let executed = program.executed(&run);
-            let long = syncline_report::Run::from_trace_in(&executed.trace, Detail::Numbers);
+            let long = syncline::report::Run::from_trace_in(&executed.trace, Detail::Numbers);
             let long = Analysis::of(&long.unwrap()).unwrap().summary;
             assert_eq!(short, long, "{name}");
         }

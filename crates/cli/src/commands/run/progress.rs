@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use syncline_program::Progress;
+use syncline::program::Progress;
 
 use crate::bar::{Bar, time_left};
 

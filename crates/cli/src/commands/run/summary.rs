@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
-use syncline_device::DeviceSpec;
+use syncline::device::DeviceSpec;
+use syncline::plan::DeviceIndex;
+use syncline::program::{Program, Run, Tolerance};
+use syncline::report::{Analysis, StepKind};
 use syncline_files::one_line;
-use syncline_plan::DeviceIndex;
-use syncline_program::{Program, Run, Tolerance};
-use syncline_report::{Analysis, StepKind};
 
 /// Memory of one device: buffers that are there from the start, and an arena for what comes and
 /// goes.
@@ -55,7 +55,7 @@ impl Facts {
     pub(super) fn of(
         program: &Program,
         run: &Run,
-        report: &syncline_report::Run,
+        report: &syncline::report::Run,
         analysis: &Analysis,
         differences: Option<&[String]>,
     ) -> Self {
@@ -188,10 +188,10 @@ fn peaks(program: &Program, run: &Run) -> Vec<Peak> {
         let (device, bytes) = (DeviceSpec::CPU.to_string(), sizes.sum());
         return vec![Peak { device, bytes, arena_bytes: 0, apart_bytes: 0 }];
     };
-    let peak = |(at, device): (u16, &syncline_plan::DeviceModel)| {
+    let peak = |(at, device): (u16, &syncline::plan::DeviceModel)| {
         let index = DeviceIndex(at);
         let inside = plan.memories().iter().filter(|memory| {
-            memory.device == index && memory.place != syncline_plan::MemoryPlace::Bound
+            memory.device == index && memory.place != syncline::plan::MemoryPlace::Bound
         });
         Peak {
             device: device.name.clone(),

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use syncline_layout::{Layout, PlanOptions};
-use syncline_reshard::{CopyService, ServiceError, ServiceOptions, Sources, Target, Versions};
-use syncline_transport::{Transport, shm};
+use syncline::layout::{Layout, PlanOptions};
+use syncline::reshard::{CopyService, ServiceError, ServiceOptions, Sources, Target, Versions};
+use syncline::transport::{Transport, shm};
 
 use super::super::launch::Role;
 use super::values;

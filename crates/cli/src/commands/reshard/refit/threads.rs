@@ -1,6 +1,6 @@
 //! The PEs of a group as threads of this process.
 
-use syncline_transport::local;
+use syncline::transport::local;
 
 use super::pe::{PeReport, Setup};
 

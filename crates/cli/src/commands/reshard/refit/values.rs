@@ -1,7 +1,7 @@
 //! Made-up values: every byte of every tensor follows from its name in the source layout and its
 //! place in the whole tensor.
 
-use syncline_layout::{Layout, TensorLayout};
+use syncline::layout::{Layout, TensorLayout};
 
 /// The shards that `rank` holds of `layout`, by name; empty ones are left out.
 ///

@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
-use syncline_checkpoint::{Checkpoint, Destination, ElementType};
+use syncline::checkpoint::{Checkpoint, Destination, ElementType};
+use syncline::layout::{Dims, Shard, TensorSpec};
+use syncline::tensor::Dtype;
 use syncline_files::one_line;
-use syncline_layout::{Dims, Shard, TensorSpec};
-use syncline_tensor::Dtype;
 
 /// One line for each tensor of `source`: `specs` are what they become, before they are split.
 pub(super) fn show_tensors(

@@ -3,9 +3,9 @@
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use syncline_checkpoint::{Summary, Team};
+use syncline::checkpoint::{Summary, Team};
 use syncline_sync::lock;
-use syncline_transport::{Failure, Session, Transport, Wait};
+use syncline::transport::{Failure, Session, Transport, Wait};
 
 /// The PEs of a group, who meet at the barriers that every refit has.
 pub(super) struct TransportTeam<'a> {
