@@ -16,9 +16,9 @@ use std::io::{self, Write};
 use std::sync::OnceLock;
 
 use clap::Parser;
-use syncline_files::Escaped;
 use syncline::program::{Program, Run, RunError, RunOptions, npy};
 use syncline::report::ReportError;
+use syncline_files::Escaped;
 
 use crate::commands::Command;
 use crate::outcome::Outcome;

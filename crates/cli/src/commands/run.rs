@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use syncline::deps::EdgeKinds;
 use syncline::device::DeviceSpec;
-use syncline_files::Escaped;
 use syncline::program::{
     Keep, LoadOptions, Program, Run, RunError, RunOptions, compare, machine_from_toml, npy,
 };
 use syncline::report::{Analysis, Detail, ReportError, RunEdge, render};
 use syncline::tensor::{Dtype, View};
 use syncline::trace::TraceBuffer;
+use syncline_files::Escaped;
 
 use crate::input::{is_standard, name_of, read_bytes};
 use crate::outcome::{Failure, Outcome};

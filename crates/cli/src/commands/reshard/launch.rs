@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
-use syncline_files::this_program;
 use syncline::transport::{Endpoint, Wait, shm};
+use syncline_files::this_program;
 
 /// How long PEs may go on after one has failed: their transport tells them long before.
 const GRACE: Duration = Duration::from_secs(2);

@@ -13,10 +13,10 @@ use syncline::checkpoint::{
     Alone, Checkpoint, Conversion, ConversionOptions, Destination, Summary, Unnamed, Wanted,
     disk_gb_per_s, parse_rules, target_specs,
 };
-use syncline_files::one_line;
 use syncline::layout::{TensorRule, TensorSpec};
 use syncline::tensor::Dtype;
 use syncline::transport::shm;
+use syncline_files::one_line;
 
 use super::plan::{in_file, load};
 use super::progress::{Counter, ProgressBar};
