@@ -4,8 +4,8 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use syncline::checkpoint::{Summary, Team};
-use syncline_sync::lock;
 use syncline::transport::{Failure, Session, Transport, Wait};
+use syncline_sync::lock;
 
 /// The PEs of a group, who meet at the barriers that every refit has.
 pub(super) struct TransportTeam<'a> {
