@@ -1,5 +1,5 @@
-//! Rules of `deny.toml` for every crate that we use, the Rust version that we promise, and how lean
-//! the library is.
+//! Rules of `deny.toml` for every crate that we use, the Rust version that we promise, how lean the
+//! library is, and that crates can be published.
 //!
 //! `cargo deny` reads the same file and knows more (advisories); building it takes longer than all
 //! our lints, so that it runs only where it is installed.
@@ -27,10 +27,52 @@ pub fn check() -> Result<(), String> {
         return Err(wrong.join("\n"));
     }
     lean()?;
+    package(&metadata)?;
     if succeeds("cargo", &["deny", "--version"]) {
         return cargo(&["deny", "--all-features", "check", "bans", "licenses", "sources"], &[]);
     }
     Ok(())
+}
+
+/// Packages every crate that is published, as `cargo publish --workspace` would. Crates are not
+/// built from their packages, since that needs those of others in a registry.
+fn package(metadata: &Value) -> Result<(), String> {
+    let mut arguments = vec!["package", "--workspace", "--no-verify", "--allow-dirty", "--quiet"];
+    let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
+    for private in packages.iter().filter(|package| is_private(package)) {
+        arguments.extend(["--exclude", private["name"].as_str().unwrap_or_default()]);
+    }
+    cargo(&arguments, &[])
+}
+
+/// Returns `true` for crates of ours that are not published.
+fn is_private(package: &Value) -> bool {
+    package["source"].is_null() && package["publish"].as_array().is_some_and(Vec::is_empty)
+}
+
+/// Returns what a published crate of ours lacks.
+fn unpublishable(package: &Value) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for text in ["description", "license", "repository"] {
+        if package[text].as_str().is_none_or(str::is_empty) {
+            wrong.push(format!("has no {text}"));
+        }
+    }
+    for list in ["keywords", "categories"] {
+        let count = package[list].as_array().map_or(0, Vec::len);
+        if !(1..=5).contains(&count) {
+            wrong.push(format!("has {count} {list}: give 1 to 5"));
+        }
+    }
+    // Dependencies of tests without a version are left out of packages.
+    let dependencies = package["dependencies"].as_array().map_or(&[][..], Vec::as_slice);
+    for open in dependencies
+        .iter()
+        .filter(|of| of["kind"] != "dev" && of["req"] == "*" && !of["path"].is_null())
+    {
+        wrong.push(format!("takes any version of {}", open["name"]));
+    }
+    wrong
 }
 
 /// Crates that the library without features must do without.
@@ -199,6 +241,26 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_a_published_crate_lacks_is_found() {
+        let good = serde_json::json!({"name": "a", "description": "a", "license": "MIT",
+            "repository": "b", "keywords": ["c"], "categories": ["d"],
+            "dependencies": [{"name": "t", "req": "*", "kind": "dev", "path": "t"}]});
+        assert!(unpublishable(&good).is_empty());
+        let lacks = [
+            ("description", serde_json::json!("")),
+            ("repository", Value::Null),
+            ("keywords", serde_json::json!([])),
+            ("categories", serde_json::json!(["a", "b", "c", "d", "e", "f"])),
+            ("dependencies", serde_json::json!([{"name": "b", "req": "*", "path": "b"}])),
+        ];
+        for (member, value) in lacks {
+            let mut bad = good.clone();
+            bad[member] = value;
+            assert_eq!(unpublishable(&bad).len(), 1, "{member}");
+        }
+    }
+
     /// The tree of today, and one with a JSON reader in it.
     #[test]
     fn the_library_without_features_is_lean() {
@@ -214,7 +276,7 @@ mod tests {
         let policy = "[licenses]\nallow = [\"MIT\"]\n[bans]\ndeny = [\"evil\"]".parse().unwrap();
         let package = |name: &str, source: Option<&str>, license: &str, needs: &str| {
             serde_json::json!({"name": name, "version": "1.0.0", "source": source,
-                "license": license, "rust_version": needs, "dependencies": []})
+                "license": license, "rust_version": needs, "dependencies": [], "publish": []})
         };
         let ours = package("ours", None, "MIT", "1.88");
         let found = |package: Value| {

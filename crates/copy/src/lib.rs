@@ -7,5 +7,6 @@
 //! or transports.
 
 #![cfg_attr(not(feature = "execute"), forbid(unsafe_code))]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod convert;

@@ -11,6 +11,7 @@
 //!
 //! This crate knows no format.
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod escape;
 #[cfg(feature = "json")]

@@ -9,6 +9,7 @@
 //! is planned here, and [`simulate`] predicts how long that takes on a cluster.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod boxes;
 mod dims;

@@ -32,7 +32,7 @@
 //!
 //! [`registry`] finds the devices of all backends that were built in.
 //!
-#![doc = include_str!("../../../docs/GUIDE.md")]
+#![doc = include_str!("../GUIDE.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod backends;
@@ -84,6 +84,6 @@ pub use syncline_transport as transport;
 pub use syncline_vulkan as vulkan;
 
 /// The examples of the README are tested like all others.
-#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../README.md")]
 #[cfg(doctest)]
 struct Readme;
