@@ -1,34 +1,19 @@
 //! One contiguous run: through the caches, or past them.
 //!
-//! Above a megabyte or so, reading the target's lines only to overwrite them costs a third of the
-//! memory's bandwidth; stores that bypass the caches save it. Below, and wherever the target is
-//! read again soon (a slot that the peer unpacks next), the caches are the faster way.
+//! Reading the target's lines only to overwrite them costs a third of the memory's bandwidth, which
+//! stores that bypass the caches save. For little data, and wherever the target is read again soon
+//! (a slot that the peer unpacks next), the caches are faster. See `tuning.rs` for the bounds.
 
-/// How the target is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Store {
-    /// Through the caches: the target is small, or read again soon.
-    Cached,
-    /// Past the caches; a [`fence`] must follow before anyone is told of the data.
-    Streaming,
-}
-
-use super::CopyShape;
-use super::fan::Part;
-
-/// Bytes that the memory moves at once.
-const LINE: usize = 64;
-
-/// Runs shorter than this, unless they are whole lines, are never worth the partial lines at both
-/// ends.
-const STREAM_RUN_BYTES: usize = 512;
+use super::tuning::{LINE_BYTES as LINE, STREAM_RUN_BYTES};
+use super::{Part, Store};
+use crate::plan::CopyPlan;
 
 /// Copies `bytes` from `source` to `target`.
 ///
 /// # Safety
 /// `source` must be readable and `target` writable for `bytes`, without overlap.
 #[inline]
-pub(crate) unsafe fn copy_run(source: *const u8, target: *mut u8, bytes: usize, store: Store) {
+pub(super) unsafe fn copy_run(source: *const u8, target: *mut u8, bytes: usize, store: Store) {
     #[cfg(target_arch = "x86_64")]
     if store == Store::Streaming && bytes >= STREAM_RUN_BYTES && has_avx2() {
         // SAFETY: the caller's promise is passed on, and the processor has AVX2.
@@ -40,9 +25,10 @@ pub(crate) unsafe fn copy_run(source: *const u8, target: *mut u8, bytes: usize, 
     unsafe { std::ptr::copy_nonoverlapping(source, target, bytes) };
 }
 
-/// Makes streaming stores visible before whatever is stored after it.
+/// Makes streaming stores visible before anything that this thread stores afterwards: they are not
+/// ordered with other stores.
 #[inline]
-pub(crate) fn fence() {
+pub fn fence() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: SSE is part of x86-64; the instruction touches no memory of its own.
     unsafe {
@@ -74,30 +60,30 @@ unsafe fn copy_streaming(source: *const u8, target: *mut u8, bytes: usize) {
     };
 }
 
-/// Whether every run of `shape` is whole lines at `target`.
-pub(super) fn has_whole_lines(shape: &CopyShape, target: *mut u8) -> bool {
-    let is_whole = |bytes: usize| bytes.is_multiple_of(LINE);
+/// Returns `true` if every run of `plan` is whole lines at `target`.
+pub(super) fn has_whole_lines(plan: &CopyPlan, target: *mut u8) -> bool {
+    let is_whole = |bytes: u64| bytes.is_multiple_of(LINE as u64);
     cfg!(target_arch = "x86_64")
-        && is_whole(shape.target_run_bytes)
-        && is_whole(target.addr())
-        && shape.loops.iter().all(|each| is_whole(each.target_step))
+        && is_whole(plan.run_bytes())
+        && is_whole(target.addr() as u64 + plan.target_offset())
+        && plan.loops().iter().all(|each| is_whole(each.target_stride as u64))
         && has_avx2()
 }
 
 /// Copies runs of whole lines past the caches.
 ///
 /// # Safety
-/// As [`copy_fan`](super::copy_fan), where [`has_whole_lines`] is true of every target.
-pub(super) unsafe fn copy_lines(shape: &CopyShape, parts: &[Part]) {
+/// As [`CopyPlan::run_fan`], where [`has_whole_lines`] is true of every target.
+pub(super) unsafe fn copy_lines(plan: &CopyPlan, parts: &[Part]) {
     #[cfg(target_arch = "x86_64")]
     {
-        let (each, lines) = (Lines::of_this_machine(), shape.target_run_bytes / LINE);
+        let (each, lines) = (Lines::of_this_machine(), plan.run_bytes() as usize / LINE);
         // SAFETY: runs lie within what the caller vouches for; their targets are aligned to whole
         // lines.
-        unsafe { shape.for_each_part(parts, |from, to| each.copy(from, to, lines)) };
+        unsafe { plan.for_each_part(parts, |from, to| each.copy(from, to, lines)) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    unreachable!("there are no whole lines here: {shape:?} {parts:?}");
+    unreachable!("there are no whole lines here: {plan:?} {parts:?}");
 }
 
 /// How lines are stored past the caches.
@@ -185,5 +171,37 @@ unsafe fn copy_avx512(source: *const u8, target: *mut u8, lines: usize) {
             out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
             options(nostack),
         );
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_copied_alike_with_every_instruction_set() {
+        let mut all = Vec::new();
+        if std::is_x86_feature_detected!("avx2") {
+            all.push(Lines::Avx2);
+        }
+        if std::is_x86_feature_detected!("avx512f") {
+            all.push(Lines::Avx512);
+        }
+        let source: Vec<u8> = (0..8 * 64 + 5).map(|at| (at * 7) as u8).collect();
+        for lines in all {
+            for count in 0..8 {
+                let mut target = vec![0xee; 10 * 64];
+                let start = target.as_ptr().align_offset(64);
+                // SAFETY: at most eight lines from byte 5 of the source, to an aligned place with
+                // room for nine.
+                unsafe {
+                    lines.copy(source.as_ptr().add(5), target.as_mut_ptr().add(start), count);
+                }
+                fence();
+                let (copied, rest) = target[start..].split_at(count * 64);
+                assert_eq!(copied, &source[5..][..count * 64], "{count} by {lines:?}");
+                assert!(rest.iter().all(|byte| *byte == 0xee));
+            }
+        }
     }
 }
