@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use syncline_copy::convert::convert_slice;
-use syncline_layout::{CopyBox, Dims, NdBox, Side, TransferOp, TransferPlan};
+use syncline_copy::convert::converter;
+use syncline_copy::cut;
+use syncline_layout::{CopyBox, Dims, NdBox, TransferOp, TransferPlan};
 use syncline_tensor::Dtype;
 
 use crate::source::Checkpoint;
@@ -12,29 +13,11 @@ use crate::source::Checkpoint;
 /// Cuts a shard of `shape` into boxes of at most `slot_bytes`, in the order of the file.
 pub(crate) fn chunks(shape: &Dims, element_bytes: u64, slot_bytes: u64) -> Vec<NdBox> {
     let mut found = Vec::new();
-    if shape.volume() > 0 {
-        cut(NdBox::whole(*shape), 0, element_bytes, slot_bytes.max(element_bytes), &mut found);
-    }
+    let dims = |values: &[u64]| Dims::from_slice(values).expect("as many as the shape has");
+    cut::boxes(shape, slot_bytes / element_bytes, |start, size| {
+        found.push(NdBox { start: dims(start), size: dims(size) });
+    });
     found
-}
-
-/// Dimensions before `dim` have one element left, those after it are whole: so every cut is one
-/// run.
-fn cut(part: NdBox, dim: usize, element_bytes: u64, slot_bytes: u64, found: &mut Vec<NdBox>) {
-    if part.volume() * element_bytes <= slot_bytes || dim == part.size.len() {
-        found.push(part);
-        return;
-    }
-    let row_bytes = part.size[dim + 1..].iter().product::<u64>() * element_bytes;
-    let rows = (slot_bytes / row_bytes).max(1);
-    let mut start = part.start[dim];
-    while start < part.stop(dim) {
-        let mut rows_of = part;
-        rows_of.start[dim] = start;
-        rows_of.size[dim] = rows.min(part.stop(dim) - start);
-        start += rows_of.size[dim];
-        cut(rows_of, dim + 1, element_bytes, slot_bytes, found);
-    }
 }
 
 /// A chunk, with the transfers that its shard is made of.
@@ -65,26 +48,25 @@ impl Chunk {
     ) -> Cow<'a, [u8]> {
         let (from, to) = self.dtypes;
         let ops = &plan.ops()[self.ops.clone()];
-        let parts = ops.iter().filter_map(|op| Some((op, self.cut_out(plan.copy_box(op))?)));
+        let parts = ops.iter().filter_map(|op| {
+            let copy = self.cut_out(plan.copy_box(op))?.plan(from.bytes(), to.bytes());
+            Some((op, copy.expect("layouts bound the bytes of a shard")))
+        });
         if from == to
-            && let Some((op, copy)) = parts.clone().find(|(_, copy)| copy.size == self.part.size)
-            && copy.is_contiguous(Side::Src)
+            && let Some((op, copy)) = parts.clone().find(|(_, copy)| copy.bytes() == self.bytes())
+            && copy.runs() == 1
         {
-            let run = copy.runs(Side::Src, 0..copy.elements()).next().expect("it has elements");
-            let bytes = from.bytes() as usize;
-            let shard = shard_bytes(plan, source, op);
-            return Cow::Borrowed(&shard[run.src as usize * bytes..][..run.count as usize * bytes]);
+            let run = copy.source_span();
+            return Cow::Borrowed(
+                &shard_bytes(plan, source, op)[run.start as usize..run.end as usize],
+            );
         }
         slot.resize(self.bytes() as usize, 0);
+        let convert =
+            (from != to).then(|| converter(from, to).expect("the plan converts only what can be"));
         for (op, copy) in parts {
-            let shard = shard_bytes(plan, source, op);
-            let (from_bytes, to_bytes) = (from.bytes() as usize, to.bytes() as usize);
-            for run in copy.runs(Side::Both, 0..copy.elements()) {
-                let (src, dst, count) = (run.src as usize, run.dst as usize, run.count as usize);
-                let read = &shard[src * from_bytes..][..count * from_bytes];
-                let write = &mut slot[dst * to_bytes..][..count * to_bytes];
-                convert_slice(from, to, read, write).expect("the plan allows what can be done");
-            }
+            let copied = copy.copy(shard_bytes(plan, source, op), slot, convert);
+            copied.expect("shards are as large as their layout says");
         }
         Cow::Borrowed(slot)
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUDA_MEMCPY2D, CUdeviceptr, CUmemorytype};
+use syncline_copy::CopyPlan;
 use syncline_device::Pool;
-use syncline_device::copy::CopyPlan;
 
 use crate::api::{Pinned, Stream, check};
 use crate::memory::CudaMemory;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use syncline_tensor::{BufferId, Dtype};
+use syncline_copy::CopyError;
+use syncline_tensor::BufferId;
 
 use crate::{Backend, DeviceSpec};
 
@@ -81,10 +82,8 @@ pub enum DeviceError {
         "buffer {buffer}: a write through a view whose elements share bytes (a stride of zero)"
     )]
     BroadcastWrite { buffer: BufferId },
-    #[error("copy of {source_shape:?} to {target_shape:?}: the shapes must be the same")]
-    ShapeMismatch { source_shape: Vec<u64>, target_shape: Vec<u64> },
-    #[error("elements of {source_dtype} copied to {target_dtype}: their sizes must be the same")]
-    ElementSize { source_dtype: Dtype, target_dtype: Dtype },
+    #[error(transparent)]
+    Copy(#[from] CopyError),
     #[error("buffer {buffer}: source and target of a copy overlap; copy through another buffer")]
     OverlappingCopy { buffer: BufferId },
     #[error(

@@ -1,5 +1,6 @@
 //! Fills: every element of a view set to one pattern.
 
+use syncline_copy::CopyPlan;
 use syncline_tensor::View;
 
 use crate::{DeviceError, Fill, Pattern};
@@ -7,8 +8,11 @@ use crate::{DeviceError, Fill, Pattern};
 /// Sets every element of `view`, in the buffer at `base`, to `pattern`.
 ///
 /// # Safety
-/// The view lies inside what `base` is valid for, nobody else touches its bytes meanwhile, and the
+/// The view lies inside what `base` is valid for, nothing else touches its bytes meanwhile, and the
 /// pattern has as many bytes as an element.
+///
+/// # Panics
+/// If elements of the view overlap.
 pub unsafe fn run(base: *mut u8, view: &View, pattern: &Pattern) {
     if view.is_empty() {
         return;
@@ -19,26 +23,12 @@ pub unsafe fn run(base: *mut u8, view: &View, pattern: &Pattern) {
         // SAFETY: all elements lie one after the other from `first` on.
         return unsafe { fill_run(first, view.bytes() as usize, bytes) };
     }
-    let (shape, strides) = (view.shape(), view.strides());
-    let mut index = vec![0u64; shape.len()];
-    let mut place = 0i64;
-    loop {
-        // SAFETY: `place` is where the element at `index` lies.
-        unsafe {
-            let target = first.wrapping_offset(place as isize);
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len());
-        }
-        // Counts up like an odometer, the last dimension fastest.
-        let Some(dim) = (0..shape.len()).rev().find(|&dim| index[dim] + 1 < shape[dim]) else {
-            return;
-        };
-        index[dim] += 1;
-        place += strides[dim];
-        for after in dim + 1..shape.len() {
-            place -= index[after] as i64 * strides[after];
-            index[after] = 0;
-        }
-    }
+    let runs = CopyPlan::new(view, view).expect("elements do not overlap");
+    runs.for_each_run(|_, start| {
+        let target = base.wrapping_add(start as usize);
+        // SAFETY: the run is whole elements of the view.
+        unsafe { fill_run(target, runs.run_bytes() as usize, bytes) };
+    });
 }
 
 /// # Safety
@@ -62,11 +52,12 @@ unsafe fn fill_run(target: *mut u8, len: usize, pattern: &[u8]) {
     }
 }
 
-/// Refuses a pattern of another size than an element.
+/// Refuses a pattern of another size than an element, and elements that overlap.
 pub(crate) fn check(fill: &Fill) -> Result<(), DeviceError> {
-    let bytes = fill.pattern.bytes().len();
-    match bytes as u64 == fill.target.view().dtype().bytes() {
-        true => Ok(()),
-        false => Err(DeviceError::FillPattern { bytes }),
+    let (bytes, view) = (fill.pattern.bytes().len(), fill.target.view());
+    if bytes as u64 != view.dtype().bytes() {
+        return Err(DeviceError::FillPattern { bytes });
     }
+    CopyPlan::new(view, view)?;
+    Ok(())
 }

@@ -29,7 +29,6 @@ mod batch;
 pub mod blocked;
 mod buffer;
 mod cancel;
-pub mod copy;
 pub mod cpu;
 mod device;
 mod element;

@@ -2,6 +2,7 @@
 
 use std::sync::MutexGuard;
 
+use syncline_copy::CopyPlan;
 use syncline_tensor::{Access, BufferId, Region};
 
 use crate::buffer::{Hazards, Touch};
@@ -147,7 +148,10 @@ fn check(lane: &dyn Lane, command: &Command) -> Result<(), DeviceError> {
     });
     refused?;
     match command {
-        Command::Copy(copy) => crate::copy::check(copy),
+        Command::Copy(copy) => {
+            CopyPlan::new(copy.source.view(), copy.target.view())?;
+            Ok(())
+        }
         Command::Fill(fill) => crate::fill::check(fill),
         Command::Dispatch(dispatch) => check_kernel(lane, dispatch),
         Command::Host(_) => Ok(()),

@@ -37,6 +37,6 @@ pub use layout::{
 };
 pub use schedule::{Batch, DEFAULT_SLOT_BYTES, SLOT_ALIGN, SUM_BYTES, Schedule, Segment};
 pub use transfer::{
-    BlockScales, Conversions, CopyBox, PairTraffic, PlanOptions, PlanTensor, Recoding, Run, Runs,
-    Side, Traffic, TransferOp, TransferPlan,
+    BlockScales, Conversions, CopyBox, PairTraffic, PlanOptions, PlanTensor, Recoding, Traffic,
+    TransferOp, TransferPlan,
 };

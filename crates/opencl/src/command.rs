@@ -5,8 +5,8 @@ use std::ptr;
 
 use opencl3::command_queue as queue;
 use opencl3::types::{CL_FALSE, cl_event, cl_mem};
+use syncline_copy::CopyPlan;
 use syncline_device::Pattern;
-use syncline_device::copy::CopyPlan;
 use syncline_tensor::View;
 
 use crate::api::{Code, Event, Mem, Queue, wait_list};

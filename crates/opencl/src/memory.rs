@@ -17,7 +17,7 @@ use opencl3::memory::{
     svm_free,
 };
 use opencl3::types::{CL_TRUE, cl_mem};
-use syncline_device::copy::CopyPlan;
+use syncline_copy::CopyPlan;
 use syncline_device::{ALIGNMENT, Allocator, DeviceError, DeviceSpec, Memory, MemoryUse, Pool};
 use syncline_tensor::View;
 

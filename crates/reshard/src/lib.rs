@@ -9,7 +9,6 @@
 //!
 //! This crate must never know of files.
 
-mod copy;
 mod execute;
 #[cfg(doctest)]
 mod lifetimes;

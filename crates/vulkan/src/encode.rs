@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ash::vk;
-use syncline_device::copy::CopyPlan;
+use syncline_copy::CopyPlan;
 use syncline_device::{Backend, BufferView, Command, Copy, DeviceError, Dispatch, Fill};
 use syncline_tensor::{Access, BufferId, Region, View};
 

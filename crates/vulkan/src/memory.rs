@@ -187,7 +187,7 @@ unsafe impl Memory for VulkanMemory {
 /// Both ranges are valid and do not overlap, and nobody else touches them.
 unsafe fn copy_bytes(source: *const u8, target: *mut u8, bytes: usize) {
     let view = syncline_tensor::View::bytes_at(0, bytes as u64).expect("slices are no longer");
-    let plan = syncline_device::copy::CopyPlan::new(&view, &view).expect("one shape");
+    let plan = syncline_copy::CopyPlan::new(&view, &view).expect("one shape");
     // SAFETY: the caller's promise.
     unsafe { plan.run(source, target) };
 }

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use syncline_device::copy::CopyPlan;
+use syncline_copy::CopyPlan;
 use syncline_device::{
     Backend, Command, Commands, Copy, DeviceError, Fill, HostFunction, Pattern, fill,
 };
@@ -244,7 +244,7 @@ impl<'a> Builder<'a> {
                 let (source, target) = (Pointer(source), Pointer(target));
                 self.push_job(HostWork::Copy { plan, source, target }, None)
             }
-            _ => self.copy_staged(copy),
+            _ => self.copy_staged(copy, &plan),
         }
     }
 
@@ -267,19 +267,12 @@ impl<'a> Builder<'a> {
 
     /// Copies between the host and memory that it does not reach, chunk by chunk through memory
     /// that both reach.
-    fn copy_staged(&mut self, copy: &Copy) -> Result<(), DeviceError> {
+    fn copy_staged(&mut self, copy: &Copy, plan: &CopyPlan) -> Result<(), DeviceError> {
         let to_device = self.kit.memory(copy.target.buffer())?.is_some();
-        let chunk = Arc::new(
-            self.kit.allocator.uploads().take(copy.source.view().bytes().clamp(1, CHUNK_BYTES))?,
-        );
-        let mut parts = Vec::new();
-        split(copy.source.view(), copy.target.view(), &mut parts);
-        for (source, target) in parts {
-            let packed = View::contiguous(source.dtype(), source.shape())
-                .map_err(|error| DeviceError::BadArgument { arg: 0, message: error.to_string() })?;
+        let chunk = Arc::new(self.kit.allocator.uploads().take(plan.bytes().min(CHUNK_BYTES))?);
+        for part in plan.parts(CHUNK_BYTES) {
+            let (out, back) = part.through_packed();
             let chunk_pointer = Pointer(chunk.host());
-            let out = CopyPlan::new(&source, &packed)?;
-            let back = CopyPlan::new(&packed, &target)?;
             let keeps = Some(chunk.clone());
             if to_device {
                 let from = self.kit.host(&copy.source)?.expect("memory of the host");
@@ -317,23 +310,5 @@ impl<'a> Builder<'a> {
         let recorded = self.pool.record(encoder.finish()?, self.times)?;
         self.done.push(Repeatable::Device(Arc::new(vec![(0, Arc::new(recorded))])));
         Ok(())
-    }
-}
-
-/// The same copy in parts of at most [`CHUNK_BYTES`].
-fn split(source: &View, target: &View, parts: &mut Vec<(View, View)>) {
-    let dim = (0..source.rank()).find(|&dim| source.shape()[dim] > 1);
-    let Some(dim) = dim.filter(|_| source.bytes() > CHUNK_BYTES) else {
-        return parts.push((*source, *target));
-    };
-    let size = source.shape()[dim];
-    let count = source.bytes().div_ceil(CHUNK_BYTES).min(size);
-    let step = size.div_ceil(count);
-    let mut start = 0;
-    while start < size {
-        let range = start..(start + step).min(size);
-        let part = |view: &View| view.slice(dim, range.clone()).expect("a part of the dimension");
-        split(&part(source), &part(target), parts);
-        start = range.end;
     }
 }

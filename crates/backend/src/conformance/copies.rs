@@ -1,5 +1,6 @@
 //! Copies and fills, against loops over single elements.
 
+use syncline_copy::CopyError;
 use syncline_tensor::{Dtype, View};
 
 use super::bench::{Bench, Fault, Numbers, ensure, refused};
@@ -25,6 +26,7 @@ cases!(
     a_copy_onto_itself,
     copies_of_other_shapes_are_refused,
     copies_of_other_element_sizes_are_refused,
+    targets_that_overlap_themselves_are_refused,
     copies_through_a_chain_of_buffers,
     fills_of_every_pattern_size,
     partial_fills_leave_the_rest,
@@ -308,7 +310,7 @@ fn copies_of_other_shapes_are_refused(bench: &Bench<'_>) -> Result<(), Fault> {
     let copy =
         Command::copy(source.tensor(Dtype::F32, &[2, 3])?, target.tensor(Dtype::F32, &[3, 2])?);
     refused(bench.lane().submit(copy.into()), |error| {
-        matches!(error, DeviceError::ShapeMismatch { .. })
+        matches!(error, DeviceError::Copy(CopyError::ShapeMismatch { .. }))
     })
 }
 
@@ -318,7 +320,7 @@ fn copies_of_other_element_sizes_are_refused(bench: &Bench<'_>) -> Result<(), Fa
         Ok::<_, Fault>(Command::copy(source.tensor(Dtype::F32, &[4])?, target.tensor(dtype, &[4])?))
     };
     refused(bench.lane().submit(copy(Dtype::F16)?.into()), |error| {
-        matches!(error, DeviceError::ElementSize { .. })
+        matches!(error, DeviceError::Copy(CopyError::ElementSize { .. }))
     })?;
     // The same size under another name moves bits as they are.
     bench.run(copy(Dtype::U32)?)?;
@@ -326,6 +328,22 @@ fn copies_of_other_element_sizes_are_refused(bench: &Bench<'_>) -> Result<(), Fa
         target.read::<u8>(0, 20)?[..] == [[1u8; 16].as_slice(), &[2; 4]].concat(),
         "other bytes"
     );
+    Ok(())
+}
+
+/// Elements of 4 bytes, 2 bytes apart.
+fn targets_that_overlap_themselves_are_refused(bench: &Bench<'_>) -> Result<(), Fault> {
+    let (source, target) = pair(bench)?;
+    let overlapping = View::strided(Dtype::F32, 0, &[4], &[2])?;
+    let overlapping = target.view(overlapping)?;
+    let whole = source.tensor(Dtype::F32, &[4])?;
+    let is_right =
+        |error: &DeviceError| matches!(error, DeviceError::Copy(CopyError::TargetOverlaps { .. }));
+    let copy = Command::copy(whole, overlapping.clone());
+    refused(bench.lane().submit(copy.into()), is_right)?;
+    let fill = Command::fill(overlapping, Pattern::new(&[1, 2, 3, 4])?);
+    refused(bench.lane().submit(fill.into()), is_right)?;
+    ensure!(target.read::<u8>(0, 64)? == [2; 64], "written to");
     Ok(())
 }
 

@@ -4,15 +4,14 @@
 use std::sync::Arc;
 
 use syncline_backend::driver::{host_start, refuse_between_hosts};
-use syncline_device::copy::{CopyPlan, Loop};
+use syncline_copy::{CopyPlan, Loop};
 use syncline_device::{Copy, DeviceError, Fill, Pattern};
-use syncline_tensor::View;
 
 use super::Preparer;
 use crate::api::Pinned;
 use crate::command::{Call, Op, Place, Rows, Set, Slot, Unit};
 
-/// The most that a flat copy takes of a pinned slot at a time.
+/// The most that a copy takes of a pinned slot at a time.
 const SLOT_BYTES: u64 = 16 << 20;
 
 impl Preparer {
@@ -70,20 +69,12 @@ impl Preparer {
         if plan.bytes() == 0 {
             return Ok(());
         }
-        if plan.loops().is_empty() {
-            let slot = self.slot(plan.bytes().min(SLOT_BYTES))?;
-            for (at, bytes) in chunks(plan.bytes()) {
-                let from = source.wrapping_add((plan.source_offset() + at) as usize);
-                ops.push(call(flat(bytes)?, from, slot.start(), &slot));
-                let to = target.at(plan.target_offset() + at);
-                ops.push(run(Place::Pinned(slot.start()), to, bytes));
-            }
-            return Ok(());
+        let slot = self.slot(plan.bytes().min(SLOT_BYTES))?;
+        for part in plan.parts(SLOT_BYTES) {
+            let (out, back) = part.through_packed();
+            ops.push(call(out, source, slot.start(), &slot));
+            rows(&back, Place::Pinned(slot.start()), target, ops);
         }
-        let (out, back) = plan.through_packed();
-        let slot = self.slot(plan.bytes())?;
-        ops.push(call(out, source, slot.start(), &slot));
-        rows(&back, Place::Pinned(slot.start()), target, ops);
         ops.push(Op::Keep(slot));
         Ok(())
     }
@@ -99,20 +90,12 @@ impl Preparer {
         if plan.bytes() == 0 {
             return Ok(());
         }
-        if plan.loops().is_empty() {
-            let slot = self.slot(plan.bytes().min(SLOT_BYTES))?;
-            for (at, bytes) in chunks(plan.bytes()) {
-                let from = source.at(plan.source_offset() + at);
-                ops.push(run(from, Place::Pinned(slot.start()), bytes));
-                let to = target.wrapping_add((plan.target_offset() + at) as usize);
-                ops.push(call(flat(bytes)?, slot.start(), to, &slot));
-            }
-            return Ok(());
+        let slot = self.slot(plan.bytes().min(SLOT_BYTES))?;
+        for part in plan.parts(SLOT_BYTES) {
+            let (out, back) = part.through_packed();
+            rows(&out, source, Place::Pinned(slot.start()), ops);
+            ops.push(call(back, slot.start(), target, &slot));
         }
-        let (out, back) = plan.through_packed();
-        let slot = self.slot(plan.bytes())?;
-        rows(&out, source, Place::Pinned(slot.start()), ops);
-        ops.push(call(back, slot.start(), target, &slot));
         Ok(())
     }
 
@@ -152,23 +135,8 @@ impl Preparer {
     }
 }
 
-fn flat(bytes: u64) -> Result<CopyPlan, DeviceError> {
-    let view = View::bytes_at(0, bytes).expect("a part of a view that exists");
-    CopyPlan::new(&view, &view)
-}
-
 fn call(plan: CopyPlan, source: *const u8, target: *mut u8, slot: &Arc<Slot>) -> Op {
     Op::Call(Box::new(Call { plan, source, target, slot: slot.clone() }))
-}
-
-fn run(source: Place, target: Place, bytes: u64) -> Op {
-    let bytes = bytes as usize;
-    Op::Copy(Rows { source, target, bytes, count: 1, source_pitch: bytes, target_pitch: bytes })
-}
-
-fn chunks(bytes: u64) -> impl Iterator<Item = (u64, u64)> {
-    let starts = (0..bytes.div_ceil(SLOT_BYTES)).map(|number| number * SLOT_BYTES);
-    starts.map(move |at| (at, SLOT_BYTES.min(bytes - at)))
 }
 
 /// A plan as rectangles: the innermost loop where the driver can express it, the others unrolled.
@@ -215,7 +183,7 @@ fn units(pattern: &Pattern, start: u64, stride: u64) -> Vec<(u64, Unit)> {
 
 #[cfg(test)]
 mod tests {
-    use syncline_tensor::Dtype;
+    use syncline_tensor::{Dtype, View};
     use syncline_testing::{Rng, for_seeds};
 
     use super::*;
@@ -335,18 +303,6 @@ mod tests {
                     assert_eq!(memory[at..at + size], bytes[..size], "{size} at {start}, {stride}");
                 }
             }
-        }
-    }
-
-    #[test]
-    fn chunks_cover_everything_once() {
-        for bytes in [0, 1, SLOT_BYTES - 1, SLOT_BYTES, SLOT_BYTES + 1, 3 * SLOT_BYTES + 7] {
-            let mut next = 0;
-            for (at, count) in chunks(bytes) {
-                assert!(at == next && count > 0 && count <= SLOT_BYTES);
-                next = at + count;
-            }
-            assert_eq!(next, bytes);
         }
     }
 }

@@ -4,11 +4,11 @@
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
+use syncline_copy::{CopyError, CopyPlan};
 use syncline_tensor::{Region, View};
 
 use super::uses::HostUse;
 use super::{Buffer, BufferView};
-use crate::copy::CopyPlan;
 use crate::element::{as_bytes, as_bytes_mut};
 use crate::{Deadline, DeviceError, Element};
 
@@ -169,10 +169,10 @@ impl BufferView {
             return Err(DeviceError::BroadcastWrite { buffer: self.buffer.id() });
         }
         if elements.len() as u64 != self.view.elements() {
-            return Err(DeviceError::ShapeMismatch {
+            return Err(DeviceError::Copy(CopyError::ShapeMismatch {
                 source_shape: vec![elements.len() as u64],
                 target_shape: self.view.shape().to_vec(),
-            });
+            }));
         }
         let Some((start, end)) = self.view.span() else { return Ok(()) };
         if self.view.is_contiguous() {
@@ -209,10 +209,10 @@ impl BufferView {
     fn check_element<T: Element>(&self) -> Result<(), DeviceError> {
         match T::holds(self.view.dtype()) {
             true => Ok(()),
-            false => Err(DeviceError::ElementSize {
+            false => Err(DeviceError::Copy(CopyError::ElementSize {
                 source_dtype: self.view.dtype(),
                 target_dtype: T::DTYPE,
-            }),
+            })),
         }
     }
 

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use syncline_copy::CopyPlan;
+
 use super::queue::{Item, Queue, Taken};
 use crate::blocked::{LANES, run_above};
-use crate::copy::CopyPlan;
 use crate::{
     BufferView, Command, Copy, Deadline, DeviceError, Dispatch, Fill, HostFunction, Kernel,
     KernelArgs, Point, RawArg, TimelineOwner, Work, drop_guarded, guarded, wait_any,

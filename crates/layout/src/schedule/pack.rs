@@ -5,6 +5,8 @@
 //! full: no packing needs fewer slots or wastes less. What is left to choose is the order, on which
 //! the number of cuts depends: [`fit`](super::fit) chooses it.
 
+use syncline_copy::cut;
+
 use super::fit;
 use super::{Batch, SLOT_ALIGN, Segment};
 use crate::transfer::{Traffic, TransferPlan};
@@ -22,9 +24,9 @@ pub(super) struct BatchSize {
 pub(super) fn batch_sizes(traffic: &Traffic, slot_bytes: u64) -> Vec<BatchSize> {
     let mut sizes = Vec::with_capacity(traffic.pairs().len());
     for pair in traffic.pairs() {
-        for number in 0..pair.padded_bytes.div_ceil(slot_bytes) {
-            let bytes = (pair.padded_bytes - number * slot_bytes).min(slot_bytes);
-            sizes.push(BatchSize { src: pair.src, dst: pair.dst, number: number as u32, bytes });
+        for (number, part) in (0..).zip(cut::ranges(pair.padded_bytes, slot_bytes)) {
+            let bytes = part.end - part.start;
+            sizes.push(BatchSize { src: pair.src, dst: pair.dst, number, bytes });
         }
     }
     sizes

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use syncline_copy::{CopyError, CopyPlan, Strided};
+
 use crate::dims::{Dims, NdBox};
 
 /// A box to copy between two dense row-major shards; shared by all transfers of the same shape.
@@ -10,7 +12,7 @@ use crate::dims::{Dims, NdBox};
 /// range of numbers can be packed, sent and unpacked by itself.
 ///
 /// ```
-/// use syncline_layout::{CopyBox, Dims, Side};
+/// use syncline_layout::{CopyBox, Dims};
 ///
 /// let dims = |values: &[u64]| Dims::from_slice(values).unwrap();
 /// // Columns 2..4 of a 2x4 shard become the whole of a 2x2 one.
@@ -18,10 +20,13 @@ use crate::dims::{Dims, NdBox};
 ///     src_start: dims(&[0, 2]), dst_start: dims(&[0, 0]), size: dims(&[2, 2]),
 ///     src_shape: dims(&[2, 4]), dst_shape: dims(&[2, 2]),
 /// };
-/// let pack: Vec<_> = copy.runs(Side::Src, 0..4).map(|run| (run.src, run.count)).collect();
-/// assert_eq!(pack, [(2, 2), (6, 2)]);
-/// let unpack: Vec<_> = copy.runs(Side::Dst, 1..4).map(|run| (run.dst, run.count)).collect();
-/// assert_eq!(unpack, [(1, 3)]);
+/// let runs = |copy: CopyBox| {
+///     let (mut runs, plan) = (Vec::new(), copy.plan(1, 1).unwrap());
+///     plan.for_each_run(|from, to| runs.push((from, to, plan.run_bytes())));
+///     runs
+/// };
+/// assert_eq!(runs(copy.pack()), [(2, 0, 2), (6, 2, 2)]);
+/// assert_eq!(runs(copy.unpack()), [(0, 0, 4)]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyBox {
@@ -35,31 +40,6 @@ pub struct CopyBox {
     pub src_shape: Dims,
     /// Shape of the receiver's shard.
     pub dst_shape: Dims,
-}
-
-/// Which shards a [`Run`] has to be contiguous in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// The sender's: what packing needs.
-    Src,
-    /// The receiver's: what unpacking needs.
-    Dst,
-    /// Both: what a copy from shard to shard needs.
-    Both,
-}
-
-/// Elements that lie side by side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
-    /// Position of the first in the sender's shard, in elements.
-    pub src: u64,
-    /// Position of the first in the receiver's shard, in elements.
-    pub dst: u64,
-    /// Position of the first in the packed form, in elements after the start of the range asked
-    /// for.
-    pub packed: u64,
-    /// How many.
-    pub count: u64,
 }
 
 impl CopyBox {
@@ -97,38 +77,44 @@ impl CopyBox {
         NdBox { start: self.dst_start, size: self.size }
     }
 
-    /// The elements with numbers in `range`, as the longest runs that are contiguous on `side`, in
-    /// order.
-    pub fn runs(&self, side: Side, range: Range<u64>) -> Runs {
-        Runs::new(self, side, range)
+    /// The part `part` of this box, in the same shards.
+    pub fn part(&self, part: &NdBox) -> Self {
+        let mut copy = Self { size: part.size, ..*self };
+        for dim in 0..part.start.len() {
+            copy.src_start[dim] += part.start[dim];
+            copy.dst_start[dim] += part.start[dim];
+        }
+        copy
     }
 
-    /// True if the whole box is one run on `side`.
-    pub fn is_contiguous(&self, side: Side) -> bool {
-        self.run_dims(side).1 >= self.elements()
+    /// The same box from the sender's shard to its packed form.
+    pub fn pack(&self) -> Self {
+        Self { dst_start: self.size.zeros(), dst_shape: self.size, ..*self }
     }
 
-    /// How many leading dimensions have to be stepped through, and the elements of a run.
-    fn run_dims(&self, side: Side) -> (usize, u64) {
-        let full = |dim: usize| {
-            let size = self.size[dim];
-            (side == Side::Dst || size == self.src_shape[dim])
-                && (side == Side::Src || size == self.dst_shape[dim])
+    /// The same box from its packed form to the receiver's shard.
+    pub fn unpack(&self) -> Self {
+        Self { src_start: self.size.zeros(), src_shape: self.size, ..*self }
+    }
+
+    /// How the box is copied, if an element has that many bytes in each shard. Offsets count from
+    /// the first bytes of the shards.
+    ///
+    /// # Errors
+    /// If a shard has more bytes than can be counted, which shards of a [`Layout`](crate::Layout)
+    /// never have.
+    pub fn plan(&self, source_element: u64, target_element: u64) -> Result<CopyPlan, CopyError> {
+        let source = self.src_shape.row_major_strides(source_element);
+        let target = self.dst_shape.row_major_strides(target_element);
+        let plan = CopyPlan::strided(
+            &self.size,
+            Strided { strides: &source, element_bytes: source_element },
+            Strided { strides: &target, element_bytes: target_element },
+        )?;
+        let offset = |start: &Dims, strides: &Dims| {
+            start.iter().zip(strides.iter()).map(|(start, stride)| start * stride).sum()
         };
-        let mut outer = self.size.len();
-        let mut run = 1;
-        while outer > 0 {
-            outer -= 1;
-            run *= self.size[outer];
-            if !full(outer) {
-                break;
-            }
-        }
-        // Dimensions of one element outside a run are no steps: they extend it.
-        while outer > 0 && self.size[outer - 1] == 1 {
-            outer -= 1;
-        }
-        (outer, run)
+        Ok(plan.with_offsets(offset(&self.src_start, &source), offset(&self.dst_start, &target)))
     }
 
     /// The elements with numbers in `range` as boxes of this box, at most `2 * dims - 1` of them,
@@ -164,92 +150,6 @@ impl CopyBox {
             }
         }
         found
-    }
-}
-
-/// Iterator over the [`Run`]s of a range of a [`CopyBox`].
-#[derive(Clone, Debug)]
-pub struct Runs {
-    size: Dims,
-    src_strides: Dims,
-    dst_strides: Dims,
-    /// Dimensions before this one are stepped through.
-    outer: usize,
-    run: u64,
-    at: Dims,
-    /// Shard positions of the current run's first element.
-    src: u64,
-    dst: u64,
-    /// Elements of the current run that lie before the range.
-    skip: u64,
-    packed: u64,
-    left: u64,
-}
-
-impl Runs {
-    fn new(copy: &CopyBox, side: Side, range: Range<u64>) -> Self {
-        let (outer, run) = copy.run_dims(side);
-        let src_strides = copy.src_shape.row_major_strides(1);
-        let dst_strides = copy.dst_shape.row_major_strides(1);
-        let stop = range.end.min(copy.elements());
-        let left = stop.saturating_sub(range.start);
-        let mut at = copy.size.zeros();
-        let mut row = if left == 0 { 0 } else { range.start / run };
-        for dim in (0..outer).rev() {
-            at[dim] = row % copy.size[dim].max(1);
-            row /= copy.size[dim].max(1);
-        }
-        let place = |start: &Dims, strides: &Dims| {
-            (0..start.len()).map(|dim| (start[dim] + at[dim]) * strides[dim]).sum()
-        };
-        Self {
-            size: copy.size,
-            src: place(&copy.src_start, &src_strides),
-            dst: place(&copy.dst_start, &dst_strides),
-            src_strides,
-            dst_strides,
-            outer,
-            run,
-            at,
-            skip: if left == 0 { 0 } else { range.start % run },
-            packed: 0,
-            left,
-        }
-    }
-
-    fn step(&mut self) {
-        for dim in (0..self.outer).rev() {
-            self.at[dim] += 1;
-            self.src += self.src_strides[dim];
-            self.dst += self.dst_strides[dim];
-            if self.at[dim] < self.size[dim] {
-                return;
-            }
-            self.at[dim] = 0;
-            self.src -= self.size[dim] * self.src_strides[dim];
-            self.dst -= self.size[dim] * self.dst_strides[dim];
-        }
-    }
-}
-
-impl Iterator for Runs {
-    type Item = Run;
-
-    #[inline]
-    fn next(&mut self) -> Option<Run> {
-        if self.left == 0 {
-            return None;
-        }
-        let count = (self.run - self.skip).min(self.left);
-        let (src, dst) = (self.src + self.skip, self.dst + self.skip);
-        let run = Run { src, dst, packed: self.packed, count };
-        self.packed += count;
-        self.left -= count;
-        self.skip = 0;
-        if self.left > 0 {
-            self.step();
-        }
-        Some(run)
     }
 }
 

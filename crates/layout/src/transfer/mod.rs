@@ -23,7 +23,7 @@ use crate::dims::{Dims, NdBox};
 use crate::error::LayoutError;
 use crate::layout::Layout;
 
-pub use copy_box::{CopyBox, Run, Runs, Side};
+pub use copy_box::CopyBox;
 pub use options::{BlockScales, Conversions, PlanOptions};
 pub use recoding::Recoding;
 pub use traffic::{PairTraffic, Traffic};

@@ -2,7 +2,7 @@
 //! elsewhere.
 
 use syncline_backend::driver::{host_start, refuse_between_hosts};
-use syncline_device::copy::{CopyPlan, Loop};
+use syncline_copy::{CopyPlan, Loop};
 use syncline_device::{BufferView, Copy, DeviceError, Fill, Memory};
 use syncline_tensor::View;
 

@@ -1,5 +1,6 @@
 //! Runs: the bytes of a view as intervals, and intervals as views.
 
+use syncline_copy::cut;
 use syncline_tensor::{Dtype, MAX_DIMS, View};
 
 /// Bytes `start..end`.
@@ -116,7 +117,7 @@ pub fn views_of(runs: &[Run]) -> Vec<View> {
 /// least.
 pub fn pieces_of(views: &[View], bytes_max: u64) -> Vec<Box<[View]>> {
     let mut parts = Vec::new();
-    views.iter().for_each(|view| cut(view, bytes_max, &mut parts));
+    views.iter().for_each(|view| parts.extend(cut::views([view], bytes_max).into_iter().flatten()));
     let (mut pieces, mut piece, mut bytes) = (Vec::new(), Vec::new(), 0);
     for part in parts {
         if bytes + part.bytes() > bytes_max && !piece.is_empty() {
@@ -130,24 +131,6 @@ pub fn pieces_of(views: &[View], bytes_max: u64) -> Vec<Box<[View]>> {
         pieces.push(piece.into());
     }
     pieces
-}
-
-/// Cuts `view` along its first dimension that has more than one element, and the parts along the
-/// next one, until they fit.
-fn cut(view: &View, bytes_max: u64, parts: &mut Vec<View>) {
-    let long = view.shape().iter().position(|&size| size > 1);
-    let Some(dim) = long.filter(|_| view.bytes() > bytes_max) else {
-        return parts.push(*view);
-    };
-    let size = view.shape()[dim];
-    let step = (bytes_max / (view.bytes() / size)).max(1);
-    let mut start = 0;
-    while start < size {
-        let end = (start + step).min(size);
-        let part = view.slice(dim, start..end).expect("inside the view");
-        cut(&part, bytes_max, parts);
-        start = end;
-    }
 }
 
 #[cfg(test)]

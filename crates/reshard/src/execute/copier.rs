@@ -5,7 +5,7 @@ use std::slice;
 
 use super::pipeline::{Run, Step};
 use super::program::{Move, Recode};
-use crate::copy::{self, Change, CopyShape, PARTS_MAX};
+use syncline_copy::{Change, CopyPlan, FAN_MAX, Part};
 use syncline_transport::Failure;
 
 /// Between two looks at the clock and at the group: small tensors are copied faster than either.
@@ -13,7 +13,7 @@ const STEP_BYTES: u64 = 256 << 10;
 
 /// What is copied at once of large boxes: whoever cancels, or sees its deadline pass, waits for no
 /// more than this. (On lanes, for what was submitted.)
-const PASS_BYTES: usize = 16 << 20;
+const PASS_BYTES: u64 = 16 << 20;
 
 /// What is copied next.
 pub(super) struct Copier<'r, 'a> {
@@ -55,46 +55,43 @@ impl<'r, 'a> Copier<'r, 'a> {
     fn copy(&mut self, first: &'a Move) -> Result<u64, Failure> {
         let shape = self.run.program.shape(first.shape);
         let mut fan =
-            Fan { moves: [first; PARTS_MAX], parts: [self.part(first)?; PARTS_MAX], count: 1 };
-        while fan.count < PARTS_MAX
+            Fan { moves: [first; FAN_MAX], parts: [self.part(first)?; FAN_MAX], count: 1 };
+        while fan.count < FAN_MAX
             && matches!(shape.recode, Recode::Nothing)
             && let Some(next) = self.beside(first)
         {
             (fan.moves[fan.count], fan.parts[fan.count]) = (next, self.part(next)?);
             fan.count += 1;
         }
-        let bytes = shape.copy.target_bytes() * fan.count;
+        let bytes = shape.copy.bytes() * fan.count as u64;
         if bytes <= PASS_BYTES {
-            self.copy_part(&fan, &shape.copy, 0, 0);
-            return Ok(bytes as u64);
+            self.copy_part(&fan, &shape.copy);
+            return Ok(bytes);
         }
-        for (part, source, target) in shape.copy.parts(PASS_BYTES / fan.count) {
-            self.copy_part(&fan, &part, source, target);
+        for part in shape.copy.parts(PASS_BYTES / fan.count as u64) {
+            self.copy_part(&fan, &part);
             self.report();
             self.run.check_limits()?;
         }
-        Ok(bytes as u64)
+        Ok(bytes)
     }
 
-    /// Copies a part, which starts at these offsets, of each box.
-    fn copy_part(&mut self, fan: &Fan<'_>, shape: &CopyShape, source: usize, target: usize) {
+    /// Copies a part of each box.
+    fn copy_part(&mut self, fan: &Fan<'_>, copy: &CopyPlan) {
         let (run, first) = (self.run, fan.moves[0]);
-        let offset = first.source_offset + source;
-        let change = run.program.shape(first.shape).change(|| run.scales(first.source), offset);
-        let parts =
-            fan.parts.map(|(from, to)| (from.wrapping_add(source), to.wrapping_add(target)));
+        let shape = run.program.shape(first.shape);
+        let change = shape.change(|| run.scales(first.source), first.source_offset);
         // SAFETY: sources are bound, with the sizes of their shards; targets were checked or are
         // bound, and the plan writes each of their bytes once.
         unsafe {
             match change {
-                Change::Nothing => copy::copy_fan(shape, &parts[..fan.count], run.store),
-                change => copy::copy_box(shape, parts[0].0, parts[0].1, change, run.store),
+                Change::Nothing => copy.run_fan(&fan.parts[..fan.count], run.store),
+                change => copy.run_as(fan.parts[0], change, run.store),
             }
         }
         for each in &fan.moves[..fan.count] {
             let is_kept = each.peer == run.program.rank;
-            *(if is_kept { &mut self.kept } else { &mut self.placed }) +=
-                shape.target_bytes() as u64;
+            *(if is_kept { &mut self.kept } else { &mut self.placed }) += copy.bytes();
         }
     }
 
@@ -103,13 +100,13 @@ impl<'r, 'a> Copier<'r, 'a> {
         let shape = &self.run.program.shape(first.shape).copy;
         self.moves.next_if(|next| {
             (next.source, next.shape) == (first.source, first.shape)
-                && shape.shares_rows(next.source_offset.abs_diff(first.source_offset))
+                && shape.shares_rows(next.source_offset.abs_diff(first.source_offset) as u64)
                 && self.run.copies(next)
         })
     }
 
     /// Where a box starts, and where it goes.
-    fn part(&self, each: &Move) -> Result<copy::Part, Failure> {
+    fn part(&self, each: &Move) -> Result<Part, Failure> {
         let source = self.run.sources.bound.start(each.source).cast_const();
         let target = match each.peer == self.run.program.rank {
             true => self.run.place.start(each.target).wrapping_add(each.target_offset),
@@ -121,7 +118,7 @@ impl<'r, 'a> Copier<'r, 'a> {
 
 /// Boxes of one shape that are copied in one pass.
 struct Fan<'a> {
-    moves: [&'a Move; PARTS_MAX],
-    parts: [copy::Part; PARTS_MAX],
+    moves: [&'a Move; FAN_MAX],
+    parts: [Part; FAN_MAX],
     count: usize,
 }

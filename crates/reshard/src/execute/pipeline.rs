@@ -23,7 +23,7 @@ use super::lanes::{LaneRun, PipelineLanes};
 use super::place::Place;
 use super::program::{Message, Move, Program};
 use super::{BindError, Refit, Shards, Sources, Targets, verify};
-use crate::copy::{self, Store};
+use syncline_copy::{Store, fence};
 use syncline_layout::LayoutError;
 use syncline_transport::{Failure, Header, Phase, Session, Transport, Wait};
 
@@ -260,9 +260,6 @@ pub(super) struct Run<'a> {
     messages: AtomicU64,
 }
 
-/// Refits of fewer bytes than this stay in the caches.
-const STREAM_FROM_BYTES: u64 = 8 << 20;
-
 type Messages<'a> = Peekable<std::slice::Iter<'a, Message>>;
 
 /// What is packed next.
@@ -307,7 +304,6 @@ impl<'a> Run<'a> {
             }
         }
         let is_written_directly = direct && transport.ticket(rank).window.is_some();
-        let is_large = program.bytes >= STREAM_FROM_BYTES;
         Ok(Self {
             transport,
             program,
@@ -318,7 +314,7 @@ impl<'a> Run<'a> {
             peers,
             is_written_directly,
             part,
-            store: if is_large { Store::Streaming } else { Store::Cached },
+            store: Store::for_bytes(program.bytes),
             sent_bytes: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
             placed_bytes: AtomicU64::new(0),
@@ -434,7 +430,7 @@ impl<'a> Run<'a> {
                 Step::Done => {
                     // By the thread that stored past the caches: fences order only their own
                     // thread.
-                    copy::fence();
+                    fence();
                     return Ok(());
                 }
                 Step::Went => self.check_limits()?,
@@ -521,8 +517,7 @@ impl<'a> Run<'a> {
                 self.prefetch(next.shape, next.tensor, next.tensor_offset);
             }
             let shape = self.program.shape(piece.shape);
-            let (_, span) = shape.copy.spans();
-            piece.check_room(span, slot.len());
+            piece.check_room(shape.copy.target_span().end, slot.len());
             // SAFETY: the source is bound, with the size of the shard that the piece lies in; the
             // target was just checked, and the slot is this thread's until it is sent.
             unsafe {
@@ -530,7 +525,7 @@ impl<'a> Run<'a> {
                 let target = slot.as_mut_ptr().add(piece.slot_offset);
                 // The receiver reads the slot next: through the caches.
                 let change = shape.change(|| self.scales(piece.tensor), piece.tensor_offset);
-                copy::copy_box(&shape.copy, source, target, change, Store::Cached);
+                shape.copy.run_as((source, target), change, Store::Cached);
             }
         }
     }
@@ -587,15 +582,14 @@ impl<'a> Run<'a> {
     fn empty(&self, message: &Message, slot: &[u8]) {
         for piece in &message.pieces {
             let shape = self.program.shape(piece.shape);
-            let (span, _) = shape.copy.spans();
-            piece.check_room(span, slot.len());
+            piece.check_room(shape.copy.source_span().end, slot.len());
             // SAFETY: the slot was just checked; the target is bound, with the size of the shard
             // that the piece lies in, and the plan writes each of its bytes once.
             unsafe {
                 let source = slot.as_ptr().add(piece.slot_offset);
                 let target = self.place.start(piece.tensor).add(piece.tensor_offset);
                 let change = shape.change(std::ptr::null, 0);
-                copy::copy_box(&shape.copy, source, target, change, self.store);
+                shape.copy.run_as((source, target), change, self.store);
             }
         }
     }
@@ -609,7 +603,7 @@ impl<'a> Run<'a> {
         unsafe {
             let source = self.sources.bound.start(each.source).add(each.source_offset);
             let change = shape.change(|| self.scales(each.source), each.source_offset);
-            copy::copy_box(&shape.copy, source, target, change, store);
+            shape.copy.run_as((source, target), change, store);
         }
     }
 
@@ -631,7 +625,7 @@ impl<'a> Run<'a> {
 
     /// Where a box goes in a peer's window.
     pub(super) fn peer_address(&self, peer: &PeerWindow, each: &Move) -> Result<*mut u8, Failure> {
-        let (_, span) = self.program.shape(each.shape).copy.spans();
+        let span = self.program.shape(each.shape).copy.target_span().end as usize;
         peer.address(each.target, each.target_offset, span).ok_or_else(|| {
             let message = format!(
                 "tensor {} of PE {} has no room for {span} bytes at {}",

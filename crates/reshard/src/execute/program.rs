@@ -9,13 +9,13 @@ use std::collections::hash_map::Entry;
 
 use syncline_tensor::Dtype;
 
-use crate::copy::{Change, CopyShape};
 use syncline_copy::convert::mx::{self, Restorer};
 use syncline_copy::convert::{self, Converter};
+use syncline_copy::{Change, CopyPlan};
 use syncline_layout::LayoutError;
+use syncline_layout::NdBox;
 use syncline_layout::{Batch, Schedule};
 use syncline_layout::{CopyBox, PlanTensor, Recoding, TransferOp, TransferPlan};
-use syncline_layout::{Dims, NdBox};
 
 /// A box between a tensor of this PE and a slot.
 #[derive(Clone, Copy, Debug)]
@@ -32,9 +32,9 @@ pub(crate) struct Piece {
 
 impl Piece {
     /// The part of a slot that it spans must be there: what follows reads and writes it unchecked.
-    pub fn check_room(&self, span: usize, slot_bytes: usize) {
-        let end = self.slot_offset + span;
-        assert!(end <= slot_bytes, "{span} bytes at {} of {slot_bytes}", self.slot_offset);
+    pub fn check_room(&self, span: u64, slot_bytes: usize) {
+        let end = self.slot_offset as u64 + span;
+        assert!(end <= slot_bytes as u64, "{span} bytes at {} of {slot_bytes}", self.slot_offset);
     }
 }
 
@@ -77,7 +77,7 @@ impl Message {
 
     /// Bytes that it puts into the receiver's memory, in the receiver's element types.
     pub fn target_bytes(&self, program: &Program) -> u64 {
-        let bytes = |at| program.shape(self.target_shape(at)).copy.target_bytes() as u64;
+        let bytes = |at| program.shape(self.target_shape(at)).copy.bytes();
         (0..self.pieces.len()).map(bytes).sum()
     }
 }
@@ -98,7 +98,7 @@ pub(crate) struct Segment {
 /// How a box is copied; thousands of pieces share a few of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
-    pub copy: CopyShape,
+    pub copy: CopyPlan,
     pub recode: Recode,
 }
 
@@ -117,7 +117,9 @@ impl Shape {
         match self.recode {
             Recode::Nothing => Change::Nothing,
             Recode::Each(convert) => Change::Each(convert),
-            Recode::Restore(restore) => Change::Restore(restore, scales(), offset),
+            Recode::Restore(restore) => {
+                Change::Restore { restore, scales: scales(), start: offset }
+            }
         }
     }
 }
@@ -199,7 +201,7 @@ struct Lower<'a> {
     plan: &'a TransferPlan,
     is_checked: bool,
     shapes: Vec<Shape>,
-    known: HashMap<(CopyShape, Dtype, Dtype, Recoding), u32>,
+    known: HashMap<(CopyPlan, Dtype, Dtype, Recoding), u32>,
 }
 
 impl Lower<'_> {
@@ -250,87 +252,64 @@ impl Lower<'_> {
         slot_offset: usize,
     ) -> Result<Piece, LayoutError> {
         let wire = tensor.wire_dtype();
-        let [source_bytes, wire_bytes, target_bytes] = tensor.unit_bytes();
-        let slot_steps = steps(&part.size, wire_bytes);
-        let (position, shard_shape, start, unit_bytes) = match way {
-            Way::Pack => (tensor.from, &copy.src_shape, &copy.src_start, source_bytes),
-            Way::Unpack => (tensor.to, &copy.dst_shape, &copy.dst_start, target_bytes),
-        };
-        let shard_steps = steps(shard_shape, unit_bytes);
-        let tensor_offset = offset(start, &shard_steps) + offset(&part.start, &shard_steps);
-        let shard = |dtype| Memory { steps: &shard_steps, unit_bytes, dtype };
-        let slot = Memory { steps: &slot_steps, unit_bytes: wire_bytes, dtype: wire };
+        let copy = copy.part(part);
         // What the sender does to blocks is done when they arrive.
-        let (source, target, recoding) = match way {
-            Way::Pack => (shard(tensor.src_dtype), slot, tensor.recoding),
-            Way::Unpack => (slot, shard(tensor.dst_dtype), Recoding::Elements),
+        let (position, copy, dtypes, recoding) = match way {
+            Way::Pack => (tensor.from, copy.pack(), (tensor.src_dtype, wire), tensor.recoding),
+            Way::Unpack => (tensor.to, copy.unpack(), (wire, tensor.dst_dtype), Recoding::Elements),
         };
-        let shape = self.shape(tensor, &part.size, source, target, recoding)?;
+        let [source_bytes, wire_bytes, target_bytes] = tensor.unit_bytes();
+        let (shape, source, target) = match way {
+            Way::Pack => self.shape(tensor, &copy, (source_bytes, wire_bytes), dtypes, recoding)?,
+            Way::Unpack => {
+                self.shape(tensor, &copy, (wire_bytes, target_bytes), dtypes, recoding)?
+            }
+        };
+        let tensor_offset = if way == Way::Pack { source } else { target };
         Ok(Piece { tensor: position, shape, tensor_offset, slot_offset })
     }
 
     /// The part `part` of a transfer's box, between the two shards.
     fn shard_to_shard(&mut self, op: &TransferOp, part: &NdBox) -> Result<Move, LayoutError> {
         let tensor = self.plan.tensor(op);
-        let copy = self.plan.copy_box(op);
+        let copy = self.plan.copy_box(op).part(part);
         let [source_bytes, _, target_bytes] = tensor.unit_bytes();
-        let (source_steps, target_steps) =
-            (steps(&copy.src_shape, source_bytes), steps(&copy.dst_shape, target_bytes));
-        let source =
-            Memory { steps: &source_steps, unit_bytes: source_bytes, dtype: tensor.src_dtype };
-        let target =
-            Memory { steps: &target_steps, unit_bytes: target_bytes, dtype: tensor.dst_dtype };
-        Ok(Move {
-            peer: op.dst,
-            source: tensor.from,
-            target: tensor.to,
-            shape: self.shape(tensor, &part.size, source, target, tensor.recoding)?,
-            source_offset: offset(&copy.src_start, &source_steps)
-                + offset(&part.start, &source_steps),
-            target_offset: offset(&copy.dst_start, &target_steps)
-                + offset(&part.start, &target_steps),
-        })
+        let dtypes = (tensor.src_dtype, tensor.dst_dtype);
+        let unit_bytes = (source_bytes, target_bytes);
+        let (shape, source_offset, target_offset) =
+            self.shape(tensor, &copy, unit_bytes, dtypes, tensor.recoding)?;
+        let (peer, source, target) = (op.dst, tensor.from, tensor.to);
+        Ok(Move { peer, source, target, shape, source_offset, target_offset })
     }
 
-    /// The position of a shape, which is added if it is a new one.
+    /// The position of the shape of `copy`, which is added if it is a new one, and where the box
+    /// starts on both sides. The pairs are of the source and the target.
     fn shape(
         &mut self,
         tensor: &PlanTensor,
-        size: &Dims,
-        source: Memory<'_>,
-        target: Memory<'_>,
+        copy: &CopyBox,
+        unit_bytes: (u64, u64),
+        (from, to): (Dtype, Dtype),
         recoding: Recoding,
-    ) -> Result<u32, LayoutError> {
-        let copy = CopyShape::new(
-            &sizes(size),
-            source.steps,
-            target.steps,
-            source.unit_bytes as usize,
-            target.unit_bytes as usize,
-        );
+    ) -> Result<(u32, usize, usize), LayoutError> {
+        let copy = copy.plan(unit_bytes.0, unit_bytes.1);
+        let copy = copy.expect("layouts bound the bytes of a shard");
+        let (source, target) = (copy.source_offset() as usize, copy.target_offset() as usize);
         // Which tensor the scales are in does not change the shape.
         let kind = match recoding {
             Recoding::Restored { .. } => Recoding::Restored { scales: 0 },
             other => other,
         };
-        match self.known.entry((copy, source.dtype, target.dtype, kind)) {
-            Entry::Occupied(known) => Ok(*known.get()),
+        let position = match self.known.entry((copy.with_offsets(0, 0), from, to, kind)) {
+            Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
-                let recode = recode(tensor, source.dtype, target.dtype, recoding)?;
+                let recode = recode(tensor, from, to, recoding)?;
                 self.shapes.push(Shape { copy: new.key().0.clone(), recode });
-                Ok(*new.insert(self.shapes.len() as u32 - 1))
+                *new.insert(self.shapes.len() as u32 - 1)
             }
-        }
+        };
+        Ok((position, source, target))
     }
-}
-
-/// How units lie on one side of a copy.
-#[derive(Clone, Copy)]
-struct Memory<'a> {
-    /// Bytes between neighbours in each dimension.
-    steps: &'a [usize],
-    unit_bytes: u64,
-    dtype: Dtype,
 }
 
 fn recode(
@@ -350,17 +329,4 @@ fn recode(
     };
     let tensor = tensor.name.clone();
     chosen.ok_or(LayoutError::DtypeMismatch { tensor, from, to })
-}
-
-fn sizes(dims: &Dims) -> Vec<usize> {
-    dims.iter().map(|&size| size as usize).collect()
-}
-
-/// Bytes between neighbours in each dimension of a dense row-major array of units.
-fn steps(shape: &Dims, unit_bytes: u64) -> Vec<usize> {
-    sizes(&shape.row_major_strides(unit_bytes))
-}
-
-fn offset(start: &Dims, steps: &[usize]) -> usize {
-    start.iter().zip(steps).map(|(&start, step)| start as usize * step).sum()
 }

@@ -81,9 +81,10 @@ pub(super) unsafe fn in_place(
     let mut hasher = crc32fast::Hasher::new();
     for at in segment.boxes.clone() {
         let (shape, start) = (&program.shape(message.target_shape(at)).copy, start(at));
+        let run_bytes = shape.run_bytes() as usize;
         shape.for_each_run(|_, to| {
             // SAFETY: each run lies within its box, which the caller vouches for.
-            let run = unsafe { std::slice::from_raw_parts(start.add(to), shape.target_run_bytes) };
+            let run = unsafe { std::slice::from_raw_parts(start.add(to as usize), run_bytes) };
             hasher.update(run);
         });
     }

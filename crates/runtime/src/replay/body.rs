@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use syncline_device::copy::CopyPlan;
+use syncline_copy::{CopyError, CopyPlan};
 use syncline_device::{Backend, DeviceError, Kernel, KernelArgs, KernelOutcome, RawArg, Scalar};
 use syncline_tensor::{Arg, View};
 
@@ -135,7 +135,7 @@ impl TaskBody {
 /// Copies `views` from its first argument's memory to its second's.
 pub(super) fn copy_call(views: &[View]) -> Result<Box<Call>, DeviceError> {
     let plans = views.iter().map(|view| CopyPlan::new(view, view));
-    let plans = plans.collect::<Result<Box<[CopyPlan]>, DeviceError>>()?;
+    let plans = plans.collect::<Result<Box<[CopyPlan]>, CopyError>>()?;
     Ok(Box::new(move |args| {
         let [source, target] = args.raw() else {
             unreachable!("the loader gives a copy two arguments");

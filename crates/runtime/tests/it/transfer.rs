@@ -1,3 +1,4 @@
+use syncline_copy::CopyError;
 use syncline_device::{DeviceError, DeviceSpec};
 use syncline_runtime::{ExecutorError, ExecutorOptions};
 use syncline_tensor::{Dtype, View};
@@ -120,10 +121,16 @@ fn transfers_that_cannot_be_are_refused_before_anything_moves() {
         };
         let shapes = executor
             .execute_transfer(&of(&source, Dtype::F32, &[4]), &of(&target, Dtype::F32, &[2, 2]));
-        assert!(matches!(shapes, Err(ExecutorError::Device(DeviceError::ShapeMismatch { .. }))));
+        assert!(matches!(
+            shapes,
+            Err(ExecutorError::Device(DeviceError::Copy(CopyError::ShapeMismatch { .. })))
+        ));
         let sizes = executor
             .execute_transfer(&of(&source, Dtype::F32, &[4]), &of(&target, Dtype::U8, &[4]));
-        assert!(matches!(sizes, Err(ExecutorError::Device(DeviceError::ElementSize { .. }))));
+        assert!(matches!(
+            sizes,
+            Err(ExecutorError::Device(DeviceError::Copy(CopyError::ElementSize { .. })))
+        ));
         assert_eq!(target.read::<u8>(0, 64).unwrap(), [7; 64]);
     }
 }

@@ -76,7 +76,7 @@ threads! { true true:
     device::Deadline, device::Point, device::PointStatus, device::DeviceRegistry, device::Backend,
     device::DeviceSpec, device::UnknownDevice, device::Timeline, device::TimelineId, device::TimelineOwner,
     device::Watch, device::cpu::CpuDevice, device::cpu::CpuOptions, device::registry::Refused,
-    device::registry::Found, device::copy::CopyPlan,
+    device::registry::Found, copy::CopyPlan,
 }
 threads! { true true:
     kernels::KernelError, kernels::Entry, kernels::Library, kernels::Parameter, kernels::ScalarParameter,

@@ -46,46 +46,36 @@ fn by_element(copy: &CopyBox) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn runs_name_every_element_of_the_range_in_order() {
-    for_seeds("runs_name_every_element_of_the_range_in_order", 400, |rng| {
+fn plans_of_parts_name_every_element_of_both_shards() {
+    for_seeds("plans_of_parts_name_every_element_of_both_shards", 400, |rng| {
         let copy = any_copy(rng);
         let all = by_element(&copy);
         let first = rng.range(0..all.len() as u64 + 1);
         let last = rng.range(first..all.len() as u64 + 1);
-        for side in [Side::Src, Side::Dst, Side::Both] {
-            let mut number = first;
-            for run in copy.runs(side, first..last) {
-                assert!(run.count > 0);
-                assert_eq!(run.packed, number - first);
-                for step in 0..run.count {
-                    let (src, dst) = all[number as usize];
-                    if side != Side::Dst {
-                        assert_eq!(run.src + step, src, "{copy:?} {side:?}");
-                    }
-                    if side != Side::Src {
-                        assert_eq!(run.dst + step, dst, "{copy:?} {side:?}");
-                    }
-                    number += 1;
-                }
-            }
-            assert_eq!(number, last.max(first));
+        let mut number = first;
+        for part in copy.boxes(first..last) {
+            let part = copy.part(&part);
+            // Packed and unpacked, the parts lie one after the other.
+            let between = |copy: CopyBox| {
+                let plan = copy.plan(2, 4).unwrap();
+                let mut pairs = Vec::new();
+                plan.for_each_run(|from, to| {
+                    let elements = 0..plan.run_bytes() / 4;
+                    pairs.extend(elements.map(|at| (from / 2 + at, to / 4 + at)));
+                });
+                pairs.sort_by_key(|pair| pair.1);
+                pairs
+            };
+            let wanted = &all[number as usize..][..part.elements() as usize];
+            let packed: Vec<_> = (0..).zip(wanted).map(|(at, pair)| (pair.0, at)).collect();
+            assert_eq!(between(part), wanted, "{part:?}");
+            assert_eq!(between(part.pack()), packed, "{part:?}");
+            let mut unpacked: Vec<_> = (0..).zip(wanted).map(|(at, pair)| (at, pair.1)).collect();
+            unpacked.sort_by_key(|pair| pair.1);
+            assert_eq!(between(part.unpack()), unpacked, "{part:?}");
+            number += part.elements();
         }
-    });
-}
-
-#[test]
-fn runs_are_as_long_as_the_side_allows() {
-    for_seeds("runs_are_as_long_as_the_side_allows", 400, |rng| {
-        let copy = any_copy(rng);
-        let all = by_element(&copy);
-        let breaks = |position: fn(&(u64, u64)) -> u64| {
-            all.windows(2).filter(|pair| position(&pair[0]) + 1 != position(&pair[1])).count()
-        };
-        let count = |side| copy.runs(side, 0..copy.elements()).count();
-        assert_eq!(count(Side::Src), 1 + breaks(|both| both.0));
-        assert_eq!(count(Side::Dst), 1 + breaks(|both| both.1));
-        assert_eq!(copy.is_contiguous(Side::Src), count(Side::Src) == 1);
-        assert_eq!(copy.is_contiguous(Side::Both), count(Side::Both) == 1);
+        assert_eq!(number, last.max(first));
     });
 }
 
@@ -98,24 +88,13 @@ fn boxes_of_a_range_are_its_elements_in_order() {
         let last = rng.range(first..total + 1);
         let boxes = copy.boxes(first..last);
         assert!(boxes.len() < (2 * copy.size.len()).max(2));
-        let strides = copy.size.row_major_strides(1);
         let mut number = first;
         for one in boxes {
-            let inner = CopyBox {
-                src_start: one.start,
-                dst_start: one.start,
-                size: one.size,
-                src_shape: copy.size,
-                dst_shape: copy.size,
-            };
-            assert_eq!(
-                one.start.iter().zip(&strides[..]).map(|(at, step)| at * step).sum::<u64>(),
-                number
-            );
-            for run in inner.runs(Side::Src, 0..inner.elements()) {
-                assert_eq!(run.src, number);
-                number += run.count;
-            }
+            let inner = CopyBox { size: copy.size, src_shape: copy.size, ..copy };
+            let inner = CopyBox { src_start: copy.size.zeros(), ..inner }.part(&one).pack();
+            let plan = inner.plan(1, 1).unwrap();
+            assert_eq!((plan.source_offset(), plan.runs()), (number, 1), "one run each");
+            number += plan.bytes();
         }
         assert_eq!(number, last.max(first));
     });

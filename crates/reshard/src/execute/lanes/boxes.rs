@@ -19,8 +19,8 @@ use super::super::bindings::Held;
 use super::super::program::Recode;
 use super::PipelineLanes;
 use super::foreign::{Keep, foreign};
-use crate::copy::{self, Change, CopyShape, Loop, Store};
 use syncline_copy::convert::mx;
+use syncline_copy::{Change, CopyPlan, Loop, Store, fence};
 
 /// One side of a box.
 #[derive(Clone, Debug)]
@@ -95,7 +95,7 @@ fn host_start(buffer: &Buffer) -> Result<*mut u8, DeviceError> {
 /// A box to move.
 #[derive(Debug)]
 pub(super) struct BoxMove {
-    pub copy: CopyShape,
+    pub copy: CopyPlan,
     pub recode: Recode,
     pub source: Side,
     pub target: Side,
@@ -105,7 +105,7 @@ pub(super) struct BoxMove {
 
 /// What the host copies.
 struct HostBox {
-    shape: CopyShape,
+    copy: CopyPlan,
     recode: Recode,
     source: *const u8,
     target: *mut u8,
@@ -131,10 +131,12 @@ impl HostBox {
         let change = match self.recode {
             Recode::Nothing => Change::Nothing,
             Recode::Each(convert) => Change::Each(convert),
-            Recode::Restore(restore) => Change::Restore(restore, self.scales, self.scales_offset),
+            Recode::Restore(restore) => {
+                Change::Restore { restore, scales: self.scales, start: self.scales_offset }
+            }
         };
         // SAFETY: the caller's promise.
-        unsafe { copy::copy_box(&self.shape, self.source, self.target, change, store) };
+        unsafe { self.copy.run_as((self.source, self.target), change, store) };
     }
 }
 
@@ -179,7 +181,7 @@ impl<'a> Moves<'a> {
 
     fn add_host(
         &mut self,
-        shape: CopyShape,
+        copy: CopyPlan,
         recode: Recode,
         source: &Side,
         target: &Side,
@@ -202,7 +204,7 @@ impl<'a> Moves<'a> {
         let (from, to) = (start(source, false), start(target, true));
         let scales = scales.map(|memory| start(&Side { memory, offset: 0 }, false));
         self.boxes.push(HostBox {
-            shape,
+            copy,
             recode,
             source: from,
             target: to,
@@ -217,13 +219,13 @@ impl<'a> Moves<'a> {
     /// By way of host memory: gathered from a device, recoded, scattered to a device.
     fn add_staged(
         &mut self,
-        copy: &CopyShape,
+        copy: &CopyPlan,
         recode: Recode,
         source: Side,
         target: Side,
         scales: Option<Memory>,
     ) -> Result<(), DeviceError> {
-        let mut shape = copy.clone();
+        let mut between = copy.clone();
         let source = match &source.memory {
             Memory::Host { .. } => source,
             Memory::Device { .. } if matches!(recode, Recode::Restore(_)) => {
@@ -232,10 +234,10 @@ impl<'a> Moves<'a> {
                 self.gather_span(copy, &source)?
             }
             Memory::Device { lane, .. } => {
-                let packed = self.staged(copy.runs() * copy.source_run_bytes)?;
+                let packed = self.staged((copy.runs() * copy.source_run_bytes()) as usize)?;
                 let gather = copy.gathered();
                 push(&mut self.gathers, lane, copy_command(&gather, &source, &packed)?);
-                shape = shape.packed_source();
+                between = between.from_packed();
                 packed
             }
         };
@@ -246,13 +248,13 @@ impl<'a> Moves<'a> {
         let (middle, scatter) = match &target.memory {
             Memory::Host { .. } => (target, None),
             Memory::Device { lane, .. } => {
-                let packed = self.staged(copy.target_bytes())?;
+                let packed = self.staged(copy.bytes() as usize)?;
                 let scatter = copy_command(&copy.scattered(), &packed, &target)?;
-                shape = shape.packed_target();
+                between = between.to_packed();
                 (packed, Some((lane.clone(), scatter)))
             }
         };
-        self.add_host(shape, recode, &source, &middle, scales)?;
+        self.add_host(between, recode, &source, &middle, scales)?;
         if let Some((lane, command)) = scatter {
             push(&mut self.scatters, &lane, command);
         }
@@ -265,14 +267,14 @@ impl<'a> Moves<'a> {
     }
 
     /// All bytes of a device's tensor from the block in which a box starts to its end.
-    fn gather_span(&mut self, copy: &CopyShape, source: &Side) -> Result<Side, DeviceError> {
+    fn gather_span(&mut self, copy: &CopyPlan, source: &Side) -> Result<Side, DeviceError> {
         let Memory::Device { lane, .. } = &source.memory else {
             unreachable!("asked for a device's memory")
         };
         let skipped = source.offset % mx::BLOCK;
-        let bytes = copy.spans().0 + skipped;
+        let bytes = copy.source_span().end as usize + skipped;
         let staged = self.staged(bytes)?;
-        let all = CopyShape::bytes(bytes);
+        let all = CopyPlan::flat(bytes as u64);
         let from = Side { memory: source.memory.clone(), offset: source.offset - skipped };
         push(&mut self.gathers, lane, copy_command(&all, &from, &staged)?);
         // Addresses count from the tensor's first byte: the scales do too.
@@ -291,7 +293,8 @@ impl<'a> Moves<'a> {
         let bytes = view.view().bytes() as usize;
         let staged = self.staged(bytes)?;
         let memory = Memory::Device { lane: lane.clone(), view: view.clone() };
-        let command = copy_command(&CopyShape::bytes(bytes), &Side { memory, offset: 0 }, &staged)?;
+        let command =
+            copy_command(&CopyPlan::flat(bytes as u64), &Side { memory, offset: 0 }, &staged)?;
         push(&mut self.gathers, lane, command);
         Ok(staged.memory)
     }
@@ -318,7 +321,7 @@ impl<'a> Moves<'a> {
                 // SAFETY: the promise of `submit`; the plan writes every byte once.
                 boxes.iter().for_each(|each| unsafe { each.run(store) });
                 // By the thread that stored past the caches: fences order only their own thread.
-                copy::fence();
+                fence();
             });
             let mut commands = vec![Command::dispatch(&kernel, self.tensors, Vec::new())];
             let waits = [after, &done].concat();
@@ -382,30 +385,31 @@ fn can_reach(lane: &Arc<dyn Lane>, memory: &Memory) -> bool {
 }
 
 /// Copies a box that keeps its bytes.
-fn copy_command(shape: &CopyShape, source: &Side, target: &Side) -> Result<Command, DeviceError> {
-    let (source_span, target_span) = shape.spans();
-    let (source, source_at) = in_buffer(source, source_span);
-    let (target, target_at) = in_buffer(target, target_span);
-    let steps = shape.loops.iter().flat_map(|each| [each.source_step, each.target_step]);
+fn copy_command(copy: &CopyPlan, source: &Side, target: &Side) -> Result<Command, DeviceError> {
+    let (source, source_at) = in_buffer(source, copy.source_span().end as usize);
+    let (target, target_at) = in_buffer(target, copy.target_span().end as usize);
+    let source_at = source_at as u64 + copy.source_offset();
+    let target_at = target_at as u64 + copy.target_offset();
+    let strides = copy.loops().iter().flat_map(|each| [each.source_stride, each.target_stride]);
+    let strides = strides.map(i64::unsigned_abs);
     // The widest element that everything is a multiple of: devices copy wide ones faster.
-    let all = steps.chain([shape.target_run_bytes, source_at, target_at]);
-    let width = 1usize << all.fold(3, |bits, value| bits.min(value.trailing_zeros()));
+    let all = strides.chain([copy.run_bytes(), source_at, target_at]);
+    let width = 1u64 << all.fold(3, |bits, value| bits.min(value.trailing_zeros()));
     let dtype = match width {
         8 => Dtype::U64,
         4 => Dtype::U32,
         2 => Dtype::U16,
         _ => Dtype::U8,
     };
-    let run = [(shape.target_run_bytes / width) as u64];
-    let counts: Vec<u64> = shape.loops.iter().map(|each| each.count as u64).chain(run).collect();
-    let view = |at: usize, step: fn(&Loop) -> usize| {
-        let strides: Vec<i64> =
-            shape.loops.iter().map(|each| step(each) as i64).chain([width as i64]).collect();
-        View::strided(dtype, at as u64, &counts, &strides)
+    let run = [copy.run_bytes() / width];
+    let counts: Vec<u64> = copy.loops().iter().map(|each| each.count).chain(run).collect();
+    let view = |at: u64, stride: fn(&Loop) -> i64| {
+        let strides: Vec<i64> = copy.loops().iter().map(stride).chain([width as i64]).collect();
+        View::strided(dtype, at, &counts, &strides)
             .map_err(|error| DeviceError::BadArgument { arg: 0, message: error.to_string() })
     };
-    let source = source.view(view(source_at, |each| each.source_step)?)?;
-    let target = target.view(view(target_at, |each| each.target_step)?)?;
+    let source = source.view(view(source_at, |each| each.source_stride)?)?;
+    let target = target.view(view(target_at, |each| each.target_stride)?)?;
     Ok(Command::copy(source, target))
 }
 

@@ -22,7 +22,7 @@ use super::super::program::{Message, Move, Program};
 use super::PipelineLanes;
 use super::boxes::{BoxMove, Memory, Moves, Side};
 use super::port::{Expected, Placed, Port};
-use crate::copy::{CopyShape, Store};
+use syncline_copy::{CopyPlan, Store};
 use syncline_transport::{Failure, Transport};
 
 /// How long the calling thread sleeps before it looks whether somebody has cancelled.
@@ -52,9 +52,6 @@ struct Pending {
     /// Copies: until when, and their bytes, those placed with peers and those kept.
     copied: VecDeque<(Vec<Point>, u64, u64)>,
 }
-
-/// A part of a box: how it is copied, and where it starts in both, in bytes.
-type CopyPart = (CopyShape, usize, usize);
 
 /// How far a run has come.
 #[derive(Default)]
@@ -310,23 +307,23 @@ impl<'a> LaneRun<'a> {
     /// The boxes that need no slot, in parts no larger than a slot: what has to be put together on
     /// the way takes no more memory than that, and whoever cancels waits for no more than the
     /// batches that are under way.
-    fn parts(&self) -> impl Iterator<Item = (&'a Move, CopyPart)> + use<'a> {
+    fn parts(&self) -> impl Iterator<Item = (&'a Move, CopyPlan)> + use<'a> {
         let (run, slot_bytes) = (self.run, self.run.transport.shape().slot_bytes);
-        let parts = move |each: &Move| run.program.shape(each.shape).copy.parts(slot_bytes);
+        let parts = move |each: &Move| run.program.shape(each.shape).copy.parts(slot_bytes as u64);
         run.moves().flat_map(move |each| parts(each).into_iter().map(move |part| (each, part)))
     }
 
     /// Copies the next parts, about as many bytes as a slot has.
     fn copy(
         &self,
-        next: &mut std::iter::Peekable<impl Iterator<Item = (&'a Move, CopyPart)>>,
+        next: &mut std::iter::Peekable<impl Iterator<Item = (&'a Move, CopyPlan)>>,
     ) -> Result<(Vec<Point>, u64, u64), Stopped> {
         let (kind, slot_bytes) = (LaneKind::Copy, self.run.transport.shape().slot_bytes);
         let mut moves = Moves::new(self.lanes, kind, self.run.store);
         let (mut placed, mut kept) = (0, 0);
         while (placed + kept) < slot_bytes as u64 {
-            let Some((each, (copy, source_offset, target_offset))) = next.next() else { break };
-            let bytes = copy.target_bytes() as u64;
+            let Some((each, copy)) = next.next() else { break };
+            let bytes = copy.bytes();
             let (target, offset) = if each.peer == self.run.program.rank {
                 kept += bytes;
                 (self.target(each.target, kind)?, each.target_offset)
@@ -339,9 +336,9 @@ impl<'a> LaneRun<'a> {
                 recode: self.run.program.shape(each.shape).recode,
                 source: Side {
                     memory: self.source(each.source, kind)?,
-                    offset: each.source_offset + source_offset,
+                    offset: each.source_offset,
                 },
-                target: Side { memory: target, offset: offset + target_offset },
+                target: Side { memory: target, offset },
                 scales: self.scales(each.source, kind)?,
             })?;
         }
