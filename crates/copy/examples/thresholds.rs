@@ -10,7 +10,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use syncline_copy::{Change, CopyPlan, FAN_MAX, Part, Store, Strided, fence};
+use syncline_copy::{CopyPlan, ElementChange, FAN_MAX, Part, Store, Strides, fence};
 
 const ROUNDS: usize = 40;
 
@@ -51,10 +51,11 @@ fn row(name: &str, rates: &[f64]) {
     println!();
 }
 
-/// `rows` runs of `run` bytes, `stride` apart at the source and `target_stride` at the target.
+/// `rows` runs of `run` bytes, one every `stride` bytes of the source and every `target_stride` of
+/// the target.
 fn rows(rows: u64, run: u64, stride: u64, target_stride: u64) -> CopyPlan {
-    let source = Strided { strides: &[stride, 1], element_bytes: 1 };
-    let target = Strided { strides: &[target_stride, 1], element_bytes: 1 };
+    let source = Strides { strides: &[stride, 1], element_bytes: 1 };
+    let target = Strides { strides: &[target_stride, 1], element_bytes: 1 };
     CopyPlan::strided(&[rows, run], source, target).expect("small enough")
 }
 
@@ -62,7 +63,7 @@ fn rows(rows: u64, run: u64, stride: u64, target_stride: u64) -> CopyPlan {
 /// As [`CopyPlan::run_as`].
 unsafe fn copy(plan: &CopyPlan, part: Part, store: Store) {
     // SAFETY: the caller's promise.
-    unsafe { black_box(plan).run_as(part, Change::Nothing, store) };
+    unsafe { black_box(plan).run_as(part, ElementChange::Nothing, store) };
     fence();
 }
 
@@ -115,7 +116,7 @@ fn main() {
         };
         let parts: Vec<Part> = (0..BOXES).map(part).collect();
         assert!(parts.len() <= FAN_MAX);
-        // SAFETY: the boxes lie within the memories, and their targets apart.
+        // SAFETY: the boxes lie within the memories, and their targets are disjoint.
         let alone =
             || parts.iter().for_each(|&part| unsafe { copy(&plan, part, Store::Streaming) });
         // SAFETY: as above.

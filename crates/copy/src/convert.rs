@@ -1,7 +1,7 @@
 //! FloatFormat conversion: whole slices from one floating-point format to another.
 //!
 //! Every format here is exact in `f32`, so each conversion is one widening and one rounding: to
-//! nearest, ties to even. What has no value in the target is defined, not left to the machine:
+//! nearest, halves to even. What has no value in the target is defined, not left to the machine:
 //!
 //! | source | `f16`, `bf16` | `f8_e5m2` | `f8_e4m3` |
 //! | --- | --- | --- | --- |

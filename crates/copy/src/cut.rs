@@ -20,16 +20,15 @@ pub fn ranges(total: u64, most: u64) -> impl Iterator<Item = Range<u64>> {
     (0..parts).map(move |part| part * most..total.min((part + 1).saturating_mul(most)))
 }
 
-/// Cuts a box into boxes of at most `most` elements, and calls `each` with the start and the size of
-/// every one, in row-major order.
+/// Cuts a box into boxes of at most `most` elements, but at least one, and calls `each` with the
+/// start and the size of every part.
 ///
-/// Every part is one run of the box's elements in row-major order. At least one element is in each,
-/// and in none if `extents` has a 0.
+/// Each part is one run of the box's elements in row-major order, and the parts follow each other.
 ///
 /// ```
-/// let mut parts = Vec::new();
-/// syncline_copy::cut::boxes(&[3, 4], 8, |start, size| parts.push((start.to_vec(), size.to_vec())));
-/// assert_eq!(parts, [(vec![0, 0], vec![2, 4]), (vec![2, 0], vec![1, 4])]);
+/// let mut sizes = Vec::new();
+/// syncline_copy::cut::boxes(&[3, 4], 8, |_, size| sizes.push(size.to_vec()));
+/// assert_eq!(sizes, [[2, 4], [1, 4]]);
 /// ```
 pub fn boxes(extents: &[u64], most: u64, mut each: impl FnMut(&[u64], &[u64])) {
     if !extents.contains(&0) {

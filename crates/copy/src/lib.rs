@@ -18,5 +18,5 @@ mod execute;
 mod plan;
 
 #[cfg(feature = "execute")]
-pub use execute::{Change, FAN_MAX, Part, Store, fence};
-pub use plan::{CopyError, CopyPlan, Loop, Strided};
+pub use execute::{ElementChange, FAN_MAX, Part, Store, fence};
+pub use plan::{CopyError, CopyPlan, Loop, Strides};

@@ -140,7 +140,7 @@ impl std::fmt::Debug for Loops {
 
 /// How elements lie in one memory of [`CopyPlan::strided`].
 #[derive(Clone, Copy, Debug)]
-pub struct Strided<'a> {
+pub struct Strides<'a> {
     /// Bytes from one element to the next in each dimension.
     pub strides: &'a [u64],
     /// Bytes of an element.
@@ -220,11 +220,11 @@ impl CopyPlan {
     /// target overlap, or interleave in a way that row-major memories never do.
     pub fn strided(
         extents: &[u64],
-        source: Strided<'_>,
-        target: Strided<'_>,
+        source: Strides<'_>,
+        target: Strides<'_>,
     ) -> Result<Self, CopyError> {
         let too_large = || CopyError::TooLarge { extents: extents.to_vec() };
-        let fits = |side: Strided<'_>| {
+        let fits = |side: Strides<'_>| {
             let dims = extents.iter().zip(side.strides);
             let reach = dims
                 .filter(|(count, _)| **count > 1)
@@ -375,8 +375,7 @@ impl CopyPlan {
         self.target_offset as u64
     }
 
-    /// The same copy with its first run at other offsets, no less than those that negative strides
-    /// reach back by.
+    /// The same copy with its first run at other offsets. Negative strides reach back from there.
     #[must_use]
     pub fn with_offsets(self, source: u64, target: u64) -> Self {
         Self { source_offset: source as i64, target_offset: target as i64, ..self }
@@ -447,7 +446,7 @@ impl CopyPlan {
         }
         let (source, target) = (self.source_offset, self.target_offset);
         let mut visit = |source: i64, target: i64| visit(source as u64, target as u64);
-        // Nearly all copies have one loop or two: those are worth code without calls.
+        // Nearly all copies have one loop or two: they are worth code without calls.
         match *self.loops {
             [] => visit(source, target),
             [only] => only.repeat(source, target, visit),

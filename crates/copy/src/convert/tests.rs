@@ -1,5 +1,5 @@
 //! Conversions against a slow implementation that knows nothing of bit tricks: it lists every value
-//! of a format as `f64` and looks for the nearest.
+//! of a format as `f64` and picks the nearest.
 
 use syncline_tensor::Dtype;
 use syncline_testing::{Rng, for_seeds};
@@ -265,7 +265,7 @@ fn sampled_f32_is_quantised_in_blocks_and_comes_back() {
         for_seeds("sampled_f32_is_quantised_in_blocks_and_comes_back", 20, |rng| {
             let spread = rng.below(40) as u32;
             let base = rng.below(200) as u32;
-            // Exponents near each other: what blocks of real weights look like.
+            // Exponents near each other: as in blocks of real weights.
             let near = |rng: &mut Rng| {
                 let bits = rng.next_u64() as u32;
                 let exponent = base + (bits >> 8 & 0xff) % (spread + 1);

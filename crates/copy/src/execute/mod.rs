@@ -31,9 +31,9 @@ impl Store {
     }
 }
 
-/// What is done to elements on the way.
+/// How elements change on the way.
 #[derive(Clone, Copy, Debug)]
-pub enum Change {
+pub enum ElementChange {
     /// They keep their bytes.
     Nothing,
     /// Each run is converted.
@@ -56,13 +56,14 @@ impl CopyPlan {
     /// Copies from `source` to `target`, converting each run with `convert` if there is one.
     ///
     /// ```
-    /// use syncline_copy::{CopyPlan, Strided};
+    /// use syncline_copy::{CopyPlan, Strides};
     ///
     /// // A matrix of 2x3 bytes to its transpose.
-    /// let source = Strided { strides: &[3, 1], element_bytes: 1 };
-    /// let target = Strided { strides: &[1, 2], element_bytes: 1 };
+    /// let source = Strides { strides: &[3, 1], element_bytes: 1 };
+    /// let target = Strides { strides: &[1, 2], element_bytes: 1 };
     /// let mut transposed = [0; 6];
-    /// CopyPlan::strided(&[2, 3], source, target)?.copy(&[1, 2, 3, 4, 5, 6], &mut transposed, None)?;
+    /// let plan = CopyPlan::strided(&[2, 3], source, target)?;
+    /// plan.copy(&[1, 2, 3, 4, 5, 6], &mut transposed, None)?;
     /// assert_eq!(transposed, [1, 4, 2, 5, 3, 6]);
     /// # Ok::<(), syncline_copy::CopyError>(())
     /// ```
@@ -91,7 +92,7 @@ impl CopyPlan {
         };
         check("source", self.source_span(), source.len())?;
         check("target", self.target_span(), target.len())?;
-        let change = convert.map_or(Change::Nothing, Change::Each);
+        let change = convert.map_or(ElementChange::Nothing, ElementChange::Each);
         // SAFETY: both spans were just checked, and slices of one lifetime do not overlap where one
         // of them can be written.
         unsafe { self.run_as((source.as_ptr(), target.as_mut_ptr()), change, Store::Cached) };
@@ -104,11 +105,11 @@ impl CopyPlan {
     /// # Safety
     /// `source` is readable over [`source_span`](Self::source_span) and `target` writable over
     /// [`target_span`](Self::target_span). Meanwhile nothing else writes the bytes that are read,
-    /// nor touches those that are written, and the two do not overlap.
+    /// nor touches the bytes that are written, and the two do not overlap.
     pub unsafe fn run(&self, source: *const u8, target: *mut u8) {
         let store = Store::for_bytes(self.bytes());
         // SAFETY: the caller's promise.
-        unsafe { self.run_as((source, target), Change::Nothing, store) };
+        unsafe { self.run_as((source, target), ElementChange::Nothing, store) };
         if store == Store::Streaming {
             fence();
         }
@@ -146,13 +147,13 @@ impl CopyPlan {
     ///
     /// # Panics
     /// If the plan's elements differ in size and nothing is changed.
-    pub unsafe fn run_as(&self, part: Part, change: Change, store: Store) {
+    pub unsafe fn run_as(&self, part: Part, change: ElementChange, store: Store) {
         let (source, target) = part;
         let (source_bytes, bytes) = (self.source_run_bytes() as usize, self.run_bytes() as usize);
         match change {
             // SAFETY: the caller's promise.
-            Change::Nothing => unsafe { self.run_fan(&[part], store) },
-            Change::Each(convert) => self.for_each_run(|from, to| {
+            ElementChange::Nothing => unsafe { self.run_fan(&[part], store) },
+            ElementChange::Each(convert) => self.for_each_run(|from, to| {
                 // SAFETY: as above; the two sides do not overlap.
                 let (source, target) = unsafe {
                     (
@@ -162,7 +163,7 @@ impl CopyPlan {
                 };
                 convert(source, target);
             }),
-            Change::Restore { restore, scales, start } => self.for_each_run(|from, to| {
+            ElementChange::Restore { restore, scales, start } => self.for_each_run(|from, to| {
                 // An element has one byte: offsets in bytes are numbers of elements.
                 let first = start + from as usize;
                 let skipped = first % mx::BLOCK;
@@ -183,9 +184,9 @@ impl CopyPlan {
     /// Copies several boxes of this shape in one pass: the first run of each, then the second of
     /// each.
     ///
-    /// One box alone may be every other line of its source's rows. The memory hands out the lines
-    /// between as well, and they may be gone when their box is copied. Row by row, all of the source
-    /// is read once and in order, which is also what a processor predicts best. See
+    /// One box alone may be every other line of its source's rows. The memory delivers the lines
+    /// between as well, and they may be gone when their box is copied. Row by row, all of the
+    /// source is read once and in order, which a processor also predicts best. See
     /// [`shares_rows`](Self::shares_rows).
     ///
     /// # Safety
@@ -198,8 +199,8 @@ impl CopyPlan {
         assert_eq!(bytes, self.source_run_bytes() as usize, "a copy that must convert: {self:?}");
         let are_lines = store == Store::Streaming
             && parts.iter().all(|&(_, target)| stream::has_whole_lines(self, target));
-        // Runs of a few sizes, those of elements and of tensor-parallel splits, are worth a loop of
-        // their own: a call of memcpy for each would cost more than the bytes.
+        // Runs of a few sizes, which are common, are worth a loop of their own: a call of memcpy
+        // for each would cost more than the bytes.
         //
         // SAFETY: in every arm, the caller's promise is passed on.
         unsafe {
@@ -218,7 +219,7 @@ impl CopyPlan {
         }
     }
 
-    /// Returns `true` if two boxes of this shape that start `distance` bytes apart are better
+    /// Returns `true` if two boxes of this shape at a distance of `distance` bytes are better
     /// copied in one pass.
     pub fn shares_rows(&self, distance: u64) -> bool {
         let row_bytes = self.loops().last().map_or(0, |inner| inner.source_stride.unsigned_abs());

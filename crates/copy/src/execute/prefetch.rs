@@ -4,6 +4,8 @@
 //! before the prediction begins. So while one box is copied, the next one's pages and first lines
 //! are requested: when it is copied, addresses are translated and the first bytes are on their way.
 
+use syncline_sync::prefetch::prefetch_read;
+
 use super::tuning::{LINE_BYTES, PAGE_BYTES, PREFETCH_LINES, PREFETCH_PAGES_MAX};
 use crate::plan::CopyPlan;
 
@@ -16,7 +18,7 @@ impl CopyPlan {
         let span = self.source_span();
         let source = source.wrapping_add(self.source_offset() as usize);
         for page in 1..=PREFETCH_PAGES_MAX.min((span.end - span.start) / PAGE_BYTES) {
-            prefetch_line(source.wrapping_add((page * PAGE_BYTES) as usize));
+            prefetch_read(source.wrapping_add((page * PAGE_BYTES) as usize));
         }
         // Runs of a line or two follow each other at a distance.
         let step = match self.loops().last() {
@@ -24,18 +26,7 @@ impl CopyPlan {
             _ => LINE as i64,
         };
         for line in 0..PREFETCH_LINES as i64 {
-            prefetch_line(source.wrapping_offset((line * step) as isize));
+            prefetch_read(source.wrapping_offset((line * step) as isize));
         }
     }
-}
-
-fn prefetch_line(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, which reads nothing and never faults.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
 }

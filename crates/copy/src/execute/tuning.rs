@@ -4,23 +4,24 @@
 //! which prints a table for each. The figures below are gigabytes a second on two cores of an AMD
 //! EPYC (family 26) that others shared: the best of 40 interleaved rounds.
 
-/// What a processor and its memory exchange at once, and what streaming stores are worth most for:
-/// a cache line. Allocations and packed pieces are aligned to it: with other distances between
-/// source and target, glibc's memcpy is up to 45 times slower between 4 KiB and 256 KiB.
+/// A cache line, which streaming stores write whole at best.
+///
+/// Allocations and packed pieces are aligned to it: at other distances between source and target,
+/// glibc's memcpy is up to 45 times slower between 4 KiB and 256 KiB.
 pub(super) const LINE_BYTES: usize = 64;
 
 /// Copies of fewer bytes go through the caches.
 ///
-/// Repeated at one place, copies through the caches are ahead by 50 to 44 at 8 MiB, and behind by 36
-/// to 42 at 16 MiB, 23 to 29 at 64 MiB and 9 to 13 at 256 MiB. Their targets also displace what is
-/// in the caches, so the lower bound of the tie is taken.
+/// Repeated at one place, copies through the caches are ahead by 50 to 44 at 8 MiB, and behind by
+/// 36 to 42 at 16 MiB, 23 to 29 at 64 MiB and 9 to 13 at 256 MiB. Their targets also displace other
+/// data in the caches, so the bound is the lower one.
 pub(super) const STREAM_BYTES: u64 = 8 << 20;
 
 /// Shorter runs go through the caches, unless they are whole lines: partial lines at both ends
 /// would cost more than streaming saves.
 ///
-/// Half of every row of 128 MiB: 4.4 through the caches and 4.3 past them with runs of 257 bytes, 7.5
-/// and 9.7 with 513, 16.2 and 18.4 with 16,385. Whole lines: 11.3 with runs of 256.
+/// Half of every row of 128 MiB: 4.4 through the caches and 4.3 past them with runs of 257 bytes,
+/// 7.5 and 9.7 with 513, 16.2 and 18.4 with 16,385. Whole lines: 11.3 with runs of 256.
 pub(super) const STREAM_RUN_BYTES: usize = 512;
 
 /// Boxes that are copied in one pass, at most.

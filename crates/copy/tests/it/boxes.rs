@@ -1,7 +1,7 @@
 //! Copies of boxes between row-major memories.
 
 use syncline_copy::convert::{Converter, converter};
-use syncline_copy::{Change, CopyPlan, FAN_MAX, Part, Store, Strided, cut, fence};
+use syncline_copy::{CopyPlan, ElementChange, FAN_MAX, Part, Store, Strides, cut, fence};
 use syncline_tensor::Dtype;
 use syncline_testing::{Rng, for_seeds};
 
@@ -44,8 +44,8 @@ impl Corner {
         let [from, to] = self.elements;
         CopyPlan::strided(
             &self.extents,
-            Strided { strides: &source, element_bytes: from },
-            Strided { strides: &target, element_bytes: to },
+            Strides { strides: &source, element_bytes: from },
+            Strides { strides: &target, element_bytes: to },
         )
         .unwrap()
     }
@@ -91,10 +91,10 @@ fn any_box_equals_the_elementwise_copy() {
         assert_eq!(plan.bytes(), elements * to.bytes());
         let ends = (plan.source_span().end as usize, plan.target_span().end as usize);
         assert_eq!(ends, (source.len(), found.len()));
-        let change = if convert { Change::Each(one) } else { Change::Nothing };
+        let change = if convert { ElementChange::Each(one) } else { ElementChange::Nothing };
         let store = *rng.pick(&[Store::Cached, Store::Streaming]);
         if rng.one_in(2) {
-            // SAFETY: the spans lie within the two vectors, which are apart.
+            // SAFETY: the spans lie within the two vectors, which are disjoint.
             unsafe { plan.run_as((source.as_ptr(), found.as_mut_ptr()), change, store) };
             fence();
         } else {
@@ -128,8 +128,8 @@ fn boxes_side_by_side_are_copied_as_each_alone() {
         let target_stride = run_bytes + *rng.pick(&[0, 1, 64]);
         let plan = CopyPlan::strided(
             &[rows as u64, run_bytes as u64],
-            Strided { strides: &[source_stride as u64, 1], element_bytes: 1 },
-            Strided { strides: &[target_stride as u64, 1], element_bytes: 1 },
+            Strides { strides: &[source_stride as u64, 1], element_bytes: 1 },
+            Strides { strides: &[target_stride as u64, 1], element_bytes: 1 },
         )
         .unwrap();
         let source: Vec<u8> = (0..rows * source_stride).map(|_| rng.next_u64() as u8).collect();

@@ -1,6 +1,6 @@
 //! The copy engine against loops over single elements.
 //!
-//! | file | what is decided |
+//! | file | decides |
 //! | --- | --- |
 //! | `views.rs` | Copies between random views, in every way to run a plan, and programs of them. |
 //! | `boxes.rs` | Copies of boxes, converted or not, several in one pass, and cut into parts. |

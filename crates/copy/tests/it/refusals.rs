@@ -1,8 +1,8 @@
-//! What is not copied.
+//! Copies that are refused.
 
 use std::collections::HashSet;
 
-use syncline_copy::{CopyError, CopyPlan, Strided};
+use syncline_copy::{CopyError, CopyPlan, Strides};
 use syncline_tensor::{Dtype, View};
 use syncline_testing::for_seeds;
 
@@ -33,7 +33,7 @@ fn targets_that_overlap_themselves_are_refused() {
         if strides.iter().all(|stride| *stride >= 0) {
             let strides: Vec<u64> = strides.iter().map(|&stride| stride as u64).collect();
             let dense: Vec<u64> = source.strides().iter().map(|&stride| stride as u64).collect();
-            let side = |strides| Strided { strides, element_bytes: dtype.bytes() };
+            let side = |strides| Strides { strides, element_bytes: dtype.bytes() };
             let plan = CopyPlan::strided(&shape, side(&dense), side(&strides));
             assert!(plan.is_err() || !overlaps, "{target:?}");
         }
@@ -73,7 +73,7 @@ fn other_shapes_and_elements_are_refused() {
 #[test]
 fn copies_beyond_the_address_space_are_refused() {
     let refused = |extents: &[u64], strides: &[u64], element_bytes: u64| {
-        let side = Strided { strides, element_bytes };
+        let side = Strides { strides, element_bytes };
         let error = CopyPlan::strided(extents, side, side).unwrap_err();
         assert!(matches!(error, CopyError::TooLarge { .. }), "{error}");
     };

@@ -1,6 +1,6 @@
 //! Copies between views.
 
-use syncline_copy::{Change, CopyPlan, Store, fence};
+use syncline_copy::{CopyPlan, ElementChange, Store, fence};
 use syncline_tensor::{Dtype, View};
 use syncline_testing::{Rng, for_seeds};
 
@@ -23,7 +23,7 @@ fn any_views_are_copied_element_by_element() {
         let (start, base) = (source.as_ptr(), found.as_mut_ptr());
         let run = |store| {
             // SAFETY: the views lie within the two vectors.
-            unsafe { plan.run_as((start, base), Change::Nothing, store) };
+            unsafe { plan.run_as((start, base), ElementChange::Nothing, store) };
             fence();
         };
         match way {

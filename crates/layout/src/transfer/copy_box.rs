@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use syncline_copy::{CopyError, CopyPlan, Strided};
+use syncline_copy::{CopyError, CopyPlan, Strides};
 
 use crate::dims::{Dims, NdBox};
 
@@ -108,8 +108,8 @@ impl CopyBox {
         let target = self.dst_shape.row_major_strides(target_element);
         let plan = CopyPlan::strided(
             &self.size,
-            Strided { strides: &source, element_bytes: source_element },
-            Strided { strides: &target, element_bytes: target_element },
+            Strides { strides: &source, element_bytes: source_element },
+            Strides { strides: &target, element_bytes: target_element },
         )?;
         let offset = |start: &Dims, strides: &Dims| {
             start.iter().zip(strides.iter()).map(|(start, stride)| start * stride).sum()

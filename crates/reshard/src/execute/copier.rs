@@ -5,7 +5,7 @@ use std::slice;
 
 use super::pipeline::{Run, Step};
 use super::program::{Move, Recode};
-use syncline_copy::{Change, CopyPlan, FAN_MAX, Part};
+use syncline_copy::{CopyPlan, ElementChange, FAN_MAX, Part};
 use syncline_transport::Failure;
 
 /// Between two looks at the clock and at the group: small tensors are copied faster than either.
@@ -85,7 +85,7 @@ impl<'r, 'a> Copier<'r, 'a> {
         // bound, and the plan writes each of their bytes once.
         unsafe {
             match change {
-                Change::Nothing => copy.run_fan(&fan.parts[..fan.count], run.store),
+                ElementChange::Nothing => copy.run_fan(&fan.parts[..fan.count], run.store),
                 change => copy.run_as(fan.parts[0], change, run.store),
             }
         }

@@ -11,7 +11,7 @@ use syncline_tensor::Dtype;
 
 use syncline_copy::convert::mx::{self, Restorer};
 use syncline_copy::convert::{self, Converter};
-use syncline_copy::{Change, CopyPlan};
+use syncline_copy::{CopyPlan, ElementChange};
 use syncline_layout::LayoutError;
 use syncline_layout::NdBox;
 use syncline_layout::{Batch, Schedule};
@@ -113,12 +113,12 @@ pub(crate) enum Recode {
 impl Shape {
     /// What is done to elements from byte `offset` on of a tensor whose scales, if it has any,
     /// start at `scales`.
-    pub fn change(&self, scales: impl FnOnce() -> *const u8, offset: usize) -> Change {
+    pub fn change(&self, scales: impl FnOnce() -> *const u8, offset: usize) -> ElementChange {
         match self.recode {
-            Recode::Nothing => Change::Nothing,
-            Recode::Each(convert) => Change::Each(convert),
+            Recode::Nothing => ElementChange::Nothing,
+            Recode::Each(convert) => ElementChange::Each(convert),
             Recode::Restore(restore) => {
-                Change::Restore { restore, scales: scales(), start: offset }
+                ElementChange::Restore { restore, scales: scales(), start: offset }
             }
         }
     }

@@ -103,7 +103,7 @@ threads! { true true:
     layout::Batch, layout::Schedule, layout::Segment, reshard::Progress,
     reshard::ServiceError, reshard::ServiceOptions, layout::BlockScales, layout::Conversions,
     layout::CopyBox, layout::PairTraffic, layout::PlanOptions, layout::PlanTensor, layout::Recoding,
-    layout::Run, layout::Side, layout::Traffic, layout::TransferOp, layout::TransferPlan,
+    layout::Traffic, layout::TransferOp, layout::TransferPlan,
     layout::simulate::Cluster, layout::simulate::Link, layout::simulate::LinkKind,
     layout::simulate::LinkUse, layout::simulate::Prediction, copy::convert::ConvertError,
     transport::Endpoint, transport::FailOnPanic<'static>, transport::Region, layout::Fingerprint, transport::Corrupted, transport::Failure,
@@ -127,7 +127,7 @@ threads! { true true: syncline::cuda::Probe }
 threads! { true true:
     runtime::stream::Scope<'static>,
     runtime::replay::TaskArgs<'static>, reshard::Reading<'static>, reshard::CopyService<'static>,
-    reshard::PipelineExecutor<'static>, layout::Runs, reshard::Target<'static, 'static>,
+    reshard::PipelineExecutor<'static>, reshard::Target<'static, 'static>,
     transport::Arrival, device::Pool<u8>, device::Spares, kernels::Overlap,
     transport::Session<'static>, transport::FreeSlot,
 }

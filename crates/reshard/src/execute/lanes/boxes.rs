@@ -20,7 +20,7 @@ use super::super::program::Recode;
 use super::PipelineLanes;
 use super::foreign::{Keep, foreign};
 use syncline_copy::convert::mx;
-use syncline_copy::{Change, CopyPlan, Loop, Store, fence};
+use syncline_copy::{CopyPlan, ElementChange, Loop, Store, fence};
 
 /// One side of a box.
 #[derive(Clone, Debug)]
@@ -129,10 +129,10 @@ impl HostBox {
     /// The pointers are valid for the box, and nobody else touches the target meanwhile.
     unsafe fn run(&self, store: Store) {
         let change = match self.recode {
-            Recode::Nothing => Change::Nothing,
-            Recode::Each(convert) => Change::Each(convert),
+            Recode::Nothing => ElementChange::Nothing,
+            Recode::Each(convert) => ElementChange::Each(convert),
             Recode::Restore(restore) => {
-                Change::Restore { restore, scales: self.scales, start: self.scales_offset }
+                ElementChange::Restore { restore, scales: self.scales, start: self.scales_offset }
             }
         };
         // SAFETY: the caller's promise.
