@@ -331,7 +331,7 @@ fn copies_of_other_element_sizes_are_refused(bench: &Bench<'_>) -> Result<(), Fa
     Ok(())
 }
 
-/// Elements of 4 bytes, 2 bytes apart.
+/// Elements of 4 bytes, one every 2 bytes.
 fn targets_that_overlap_themselves_are_refused(bench: &Bench<'_>) -> Result<(), Fault> {
     let (source, target) = pair(bench)?;
     let overlapping = View::strided(Dtype::F32, 0, &[4], &[2])?;
