@@ -1,6 +1,6 @@
 //! Control messages: what PEs tell each other beside the data.
 
-use syncline_transport::{Failure, Header, RECORD_WORDS, Ticket, WindowId};
+use syncline_transport::{Failure, Header, RECORD_WORDS, Ticket};
 
 /// The longest control message, in words.
 pub(crate) const WORDS_MAX: usize = RECORD_WORDS + 2;
@@ -31,10 +31,7 @@ impl Control {
     pub(crate) fn encode(&self) -> Vec<u64> {
         match self {
             Control::Enter { epoch, ticket } => {
-                let (window, [first, second]) = ticket.window.unwrap_or_default();
-                let flags = u64::from(ticket.window.is_some()) | u64::from(ticket.is_held) << 1;
-                let WindowId { place, bytes } = window;
-                vec![1, *epoch, ticket.fingerprint, flags, place, bytes, first, second]
+                [1, *epoch].into_iter().chain(ticket.to_words()).collect()
             }
             Control::Done { epoch } => vec![2, *epoch],
             Control::Commit { epoch } => vec![3, *epoch],
@@ -52,10 +49,9 @@ impl Control {
     pub(crate) fn decode(words: &[u64]) -> Option<Self> {
         let failure = |record: &[u64]| Some(Failure::decode(record.try_into().ok()?));
         Some(match words {
-            &[1, epoch, fingerprint, flags @ 0..4, place, bytes, first, second] => {
-                let window = (WindowId { place, bytes }, [first, second]);
-                let (window, is_held) = ((flags & 1 != 0).then_some(window), flags & 2 != 0);
-                Control::Enter { epoch, ticket: Ticket { fingerprint, window, is_held } }
+            [1, epoch, ticket @ ..] => {
+                let ticket = Ticket::from_words(ticket.try_into().ok()?)?;
+                Control::Enter { epoch: *epoch, ticket }
             }
             &[2, epoch] => Control::Done { epoch },
             &[3, epoch] => Control::Commit { epoch },
@@ -88,6 +84,8 @@ pub(crate) fn to_words(bytes: &[u8]) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
+    use syncline_transport::WindowId;
+
     use super::*;
 
     #[test]

@@ -335,21 +335,16 @@ impl Board {
 impl Member {
     /// Publishes what this PE announces; visible to whoever sees `entered` stored after it.
     pub(crate) fn set_ticket(&self, ticket: Ticket) {
-        let (window, [first, second]) = ticket.window.unwrap_or_default();
-        let flags = u64::from(ticket.window.is_some()) | u64::from(ticket.is_held) << 1;
-        let words = [ticket.fingerprint, flags, window.place, window.bytes, first, second];
-        for (place, word) in self.ticket.iter().zip(words) {
+        for (place, word) in self.ticket.iter().zip(ticket.to_words()) {
             place.store(word, Ordering::Relaxed);
         }
     }
 
     /// What this PE announced.
     pub(crate) fn ticket(&self) -> Ticket {
-        let [fingerprint, flags, place, bytes, first, second] =
-            std::array::from_fn(|place| self.ticket[place].load(Ordering::Relaxed));
-        let window =
-            (flags & 1 != 0).then_some((super::WindowId { place, bytes }, [first, second]));
-        Ticket { fingerprint, window, is_held: flags & 2 != 0 }
+        let words = std::array::from_fn(|place| self.ticket[place].load(Ordering::Relaxed));
+        // Another process wrote them: no ticket at all is as good as one that means nothing.
+        Ticket::from_words(words).unwrap_or_default()
     }
 }
 

@@ -19,6 +19,7 @@ mod failure;
 #[cfg(doctest)]
 mod lifetimes;
 pub mod local;
+pub mod membership;
 mod planes;
 mod region;
 mod session;
@@ -48,6 +49,24 @@ pub struct Ticket {
     /// Whether this PE asks all to leave the refit out, because a reader holds the memory that it
     /// would overwrite.
     pub is_held: bool,
+}
+
+impl Ticket {
+    /// The words of this ticket, for transports that carry it.
+    pub fn to_words(self) -> [u64; 6] {
+        let (window, [first, second]) = self.window.unwrap_or_default();
+        let flags = u64::from(self.window.is_some()) | u64::from(self.is_held) << 1;
+        [self.fingerprint, flags, window.place, window.bytes, first, second]
+    }
+
+    /// The ticket of these words. Returns `None` where they are not what
+    /// [`to_words`](Self::to_words) wrote.
+    pub fn from_words(words: [u64; 6]) -> Option<Self> {
+        let [fingerprint, flags @ 0..4, place, bytes, first, second] = words else { return None };
+        let window = (WindowId { place, bytes }, [first, second]);
+        let window = (flags & 1 != 0).then_some(window);
+        Some(Self { fingerprint, window, is_held: flags & 2 != 0 })
+    }
 }
 
 /// What travels beside the bytes of a message.
