@@ -59,7 +59,7 @@ impl Shared {
             if wait.deadline.has_passed() {
                 break Ok(false);
             }
-            let helped = if choosy { None } else { self.help(alarms, wait.deadline) };
+            let helped = if choosy { None } else { self.help(alarms, wait) };
             if helped.is_some_and(|count| count > 0) {
                 looks = Looks::new(self, self.helper());
                 continue;
@@ -138,40 +138,36 @@ impl Shared {
     pub(crate) fn wait_quiet(self: &Arc<Self>, deadline: Deadline) -> Result<bool, StreamError> {
         let state = self.lock();
         let end = state.book.submitter.next_task();
-        // The oldest that may not have ended: it moves on, so that all looks together see each task
-        // once.
-        let mut oldest = state.book.live().map(|(task, _)| task).min().unwrap_or(end);
+        // The tasks that may not have ended. The last one in this list is asked to tell when it
+        // ends: a helper needs no clock then, and workers may never run dry.
+        let mut left: Vec<TaskId> = state.book.live().map(|(task, _)| task).collect();
         drop(state);
         let name = || "all tasks".to_owned();
         let (want, goal) = (Want::Quiet, Goal::Before(end));
         let wait = Wait { want, goal, deadline, what: "waiting for everything", name: &name };
         self.wait_until(&wait, |state, sleepy| {
-            // In this order: what ends is counted after it was submitted.
-            let ended = self.ended();
-            if ended == self.submitted.load(Ordering::SeqCst) {
-                self.take_back(state);
-                return Ok(true);
-            }
             self.take_back(state);
-            while oldest < end && state.book.find(oldest).is_none() {
-                oldest = oldest.next();
+            if sleepy && let Some(youngest) = (0..left.len()).max_by_key(|&at| left[at]) {
+                // It mostly ends last, so that a thread that sleeps is woken seldom.
+                let last = left.len() - 1;
+                left.swap(youngest, last);
             }
-            if oldest == end || !sleepy {
-                return Ok(oldest == end);
-            }
-            // Others may go on submitting, so that the workers never run dry: the youngest task
-            // tells when it ends.
-            while let Some((task, slot)) = state.book.live().filter(|(task, _)| *task < end).max() {
-                if self.ring.slots[slot as usize].fanout.ask() {
-                    return Ok(false);
+            while let Some(&task) = left.last() {
+                if let Some(slot) = state.book.find(task) {
+                    if self.ring.slots[slot as usize].fanout.ask() {
+                        return Ok(false);
+                    }
+                    // It has ended, too late to be asked, and its slot is on the way back: that
+                    // must not be missed.
+                    if sleepy {
+                        self.sleep.tell_of_room();
+                        self.take_back(state);
+                    }
+                    if state.book.find(task).is_some() {
+                        return Ok(false);
+                    }
                 }
-                // It has ended, too late to be asked, and its slot is on the way back: that must
-                // not be missed.
-                self.sleep.tell_of_room();
-                self.take_back(state);
-                if state.book.find(task).is_some() {
-                    return Ok(false);
-                }
+                left.pop();
             }
             Ok(true)
         })
@@ -244,9 +240,10 @@ mod tests {
             last = Some(shared.submit(task.spec, None).expect("room"));
         }
         let worker = shared.sleep.prepare(Want::Work, true);
-        // A burst, or what of it fits into the time that a helper may take.
-        let helped = shared.help(shared.sleep.alarms(), Deadline::NEVER);
-        assert!(helped.is_some_and(|count| (1..=16).contains(&count)), "{helped:?}");
+        let name = || "a test".to_owned();
+        let (want, goal) = (Want::Task, Goal::Task(TaskId::new(0, 99)));
+        let wait = Wait { want, goal, deadline: Deadline::NEVER, what: "a test", name: &name };
+        assert_eq!(shared.help(shared.sleep.alarms(), &wait), Some(16), "one burst");
         assert!(shared.has_work());
         assert_eq!(shared.sleep.permits(), 1, "nobody runs the last one");
         shared.sleep.cancel(worker);

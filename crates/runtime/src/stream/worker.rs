@@ -8,11 +8,12 @@ use std::time::Instant;
 use syncline_device::Deadline;
 
 use syncline_sync::shim::{Ordering, thread};
-
+use super::circle::Goal;
 use super::holds;
 use super::pick::Picker;
 use super::shared::Shared;
 use super::sleep::Want;
+use super::wait::Wait;
 
 /// Looks before a thread sleeps.
 const LOOKS: u32 = if cfg!(shuttle) { 2 } else { 40 };
@@ -35,8 +36,9 @@ const STILL: Duration = Duration::from_nanos(60);
 const AHEAD: u64 = 64;
 /// Maximum number of tasks that a helper runs before it takes the submit lock to check its goal.
 const HELP_BURST: usize = 16;
-/// Maximum time of such a burst. Reading the clock costs as much as a tiny task, so it is read
-/// after one, two, four and eight tasks; an alarm or a deadline ends the burst after any task.
+/// Maximum time of such a burst of a thread that waits for room: it submits the next task then. The
+/// clock is read after one, two, four and eight tasks. An alarm or a deadline ends any burst after
+/// any task, and all other goals give one when they are reached.
 const HELP_TIME: Duration = Duration::from_micros(20);
 
 /// Runs tasks on `lane` until the stream stops.
@@ -245,20 +247,22 @@ impl Shared {
     /// Runs some ready tasks on the calling thread, which waits for something, and returns how
     /// many; `None` where it may not. Begins no task after an alarm that `alarms` does not count
     /// yet, or after the deadline.
-    pub(crate) fn help(self: &Arc<Self>, alarms: u64, deadline: Deadline) -> Option<usize> {
+    pub(crate) fn help(self: &Arc<Self>, alarms: u64, wait: &Wait<'_>) -> Option<usize> {
         if !self.options.help {
             return None;
         }
         let (lane, mut picker) = self.host_lane()?;
         let above = holds::run_above([]);
-        let (mut count, began) = (0, Moment::now());
+        let mut count = 0;
+        let began = matches!(wait.goal, Goal::Room(_)).then(Moment::now);
+        let is_late = |began: Moment| Moment::now().since(began) >= HELP_TIME;
         let goes_on = |count: usize| match count {
             0 => true,
             HELP_BURST => false,
             _ => {
                 self.sleep.alarms() == alarms
-                    && !deadline.has_passed()
-                    && !(count.is_power_of_two() && Moment::now().since(began) >= HELP_TIME)
+                    && !wait.deadline.has_passed()
+                    && !(count.is_power_of_two() && began.is_some_and(is_late))
             }
         };
         while goes_on(count)

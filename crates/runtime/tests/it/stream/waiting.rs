@@ -74,6 +74,39 @@ fn a_waiter_begins_no_other_task_once_its_own_has_ended() {
 }
 
 #[test]
+fn a_waiter_for_everything_begins_nothing_that_was_submitted_later() {
+    ends(|| {
+        let (stream, _, gate) = occupied();
+        let [begun, ready, late_begun, end] = std::array::from_fn(|_| Gate::default());
+        let (inner, outer) = (begun.clone(), ready.clone());
+        let last = Task::new("last").body(move |_| {
+            inner.open();
+            outer.wait();
+        });
+        stream.submit(last).expect("room");
+        std::thread::scope(|threads| {
+            let waiter = threads.spawn(|| stream.wait_all());
+            begun.wait();
+            for _ in 0..20 {
+                let (late_begun, end) = (late_begun.clone(), end.clone());
+                let late = Task::new("late").body(move |_| {
+                    late_begun.open();
+                    end.wait();
+                });
+                stream.submit(late).expect("room");
+            }
+            // The worker turns to one of these; the waiter must not, or it would never return.
+            gate.open();
+            late_begun.wait();
+            ready.open();
+            waiter.join().expect("it does not panic").expect("nothing fails");
+            end.open();
+        });
+        stream.wait_all_within(LONG).expect("nothing fails");
+    });
+}
+
+#[test]
 fn a_waiter_begins_no_task_after_its_deadline() {
     ends(|| {
         type Wait = fn(&Stream, &TaskHandle, Duration) -> Result<(), StreamError>;
