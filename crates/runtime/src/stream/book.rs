@@ -12,6 +12,7 @@ use syncline_sync::shim::Mutex;
 use super::failure::Record;
 use super::fanout::{EdgeNodes, Fanout, NEAR, Pushed, Tie};
 use super::slot::Slot;
+use super::tuning::TUNING;
 
 /// The slots of a ring, and the nodes of their fan-out lists: what finishers may touch without a
 /// lock.
@@ -90,9 +91,6 @@ struct Entry {
 /// Views that discovery remembers although no unfinished task uses them, in a large ring: some ten
 /// megabytes.
 const VIEWS_KEPT: usize = 1 << 14;
-
-/// Submissions between fetching a free slot and using it.
-const FETCH_AHEAD: usize = 4;
 
 /// Buffers of a task that are noted in place.
 const BUFFERS: usize = 6;
@@ -265,7 +263,7 @@ impl Book {
     /// processor's caches.
     #[inline]
     fn prefetch_free(&self, ring: &Ring) {
-        if let Some(at) = self.free.len().checked_sub(FETCH_AHEAD) {
+        if let Some(at) = self.free.len().checked_sub(TUNING.fetch_ahead) {
             let slot = self.free[at] as usize;
             prefetch_all(&ring.slots[slot]);
             prefetch_all(&self.entries[slot]);

@@ -58,6 +58,7 @@ mod slot;
 mod stats;
 mod submit;
 mod task;
+mod tuning;
 mod wait;
 mod work;
 mod worker;

@@ -11,24 +11,8 @@ use syncline_sync::prefetch::prefetch;
 use super::index_ring::IndexRing;
 use super::ready::Pick;
 use super::shared::{Job, Shared};
+use super::tuning::TUNING;
 use super::worker::{Moment, pause};
-
-/// How often a lane looks at the queues of others before its own.
-const LOOK_AROUND: u32 = 32;
-/// Tasks that a lane takes from the submitter at once.
-const BATCH: usize = 32;
-/// Fewer submitted tasks than this are not worth the cache lines that come over with them, while
-/// there may soon be more.
-const FEW: usize = 32;
-
-/// How long a thread without work looks whether another comes to its only ready task itself: a few
-/// empty tasks.
-const SETTLE: Duration = Duration::from_nanos(100);
-/// A lane is racing that has spent less than this on each of its last tasks.
-const RACING: Duration = Duration::from_nanos(300);
-/// As [`SETTLE`], where the other is racing. The look itself holds it up: the lines of its queue
-/// travel to and fro.
-const SETTLE_RACING: Duration = Duration::from_micros(2);
 
 /// What a thread remembers from one pick to the next.
 #[derive(Debug, Default)]
@@ -58,9 +42,9 @@ impl Glimpse {
     fn settle(self, before: Option<Self>) -> Duration {
         let racing = before.is_some_and(|before| {
             let tasks = u32::try_from(self.taken - before.taken).unwrap_or(u32::MAX);
-            tasks > 1 && self.at.since(before.at) < RACING.saturating_mul(tasks)
+            tasks > 1 && self.at.since(before.at) < TUNING.racing.saturating_mul(tasks)
         });
-        if racing { SETTLE_RACING } else { SETTLE }
+        if racing { TUNING.settle_racing } else { TUNING.settle }
     }
 }
 
@@ -69,7 +53,7 @@ impl Shared {
     #[inline]
     pub(crate) fn pick(&self, lane: usize, picker: &mut Picker) -> Option<Job> {
         picker.turn = picker.turn.wrapping_add(1);
-        if picker.turn.is_multiple_of(LOOK_AROUND)
+        if picker.turn.is_multiple_of(TUNING.look_around)
             && let Some(job) = self.pick_elsewhere(lane, picker)
         {
             return Some(job);
@@ -91,12 +75,12 @@ impl Shared {
         let waiting = self.inbox.len();
         // Only where nothing else could come first in their place.
         let alone = || self.queue.len() == 0 && self.nested.ready() == 0;
-        if waiting == 0 || (picker.patient && waiting < FEW && alone()) {
+        if waiting == 0 || (picker.patient && waiting < TUNING.few && alone()) {
             return None;
         }
         let batch = &mut picker.batch;
         batch.clear();
-        self.inbox.pop_into(waiting.div_ceil(self.options.workers).min(BATCH), batch);
+        self.inbox.pop_into(waiting.div_ceil(self.options.workers).min(TUNING.batch), batch);
         for &slot in batch.iter() {
             prefetch(&self.ring.slots[slot as usize]);
         }
@@ -166,7 +150,7 @@ impl Shared {
     /// Keeps a lane that always has work of its own from starving the rest.
     #[cold]
     fn pick_elsewhere(&self, lane: usize, picker: &mut Picker) -> Option<Job> {
-        if picker.turn.is_multiple_of(2 * LOOK_AROUND)
+        if picker.turn.is_multiple_of(2 * TUNING.look_around)
             && let Some(pick) = self.queue.pop_oldest()
         {
             return Some(self.picked(pick));

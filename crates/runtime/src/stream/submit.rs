@@ -19,17 +19,9 @@ use super::shared::{RootLock, RootState, Shared, Via, lock};
 use super::sleep::Want;
 use super::stats::Resource;
 use super::task::{FRESH, TaskSpec};
+use super::tuning::TUNING;
 use super::wait::Wait;
 use super::{StreamBuffer, StreamError, TaskHandle};
-
-/// Submissions between two looks at what has finished, while there is room.
-const LOOK_EVERY: u64 = 32;
-
-/// A submission that waits for room, and does not sleep yet, waits until this share of the ring is
-/// free.
-const ROOM_SHARE: usize = 8;
-/// So many looks long: after that, any room will do.
-const ROOM_LOOKS: u32 = 64;
 
 impl Shared {
     /// Refuses tasks from inside a task of this stream. What that task waits for in its turn does
@@ -144,7 +136,7 @@ impl Shared {
     #[inline]
     fn lacking(&self, state: &mut RootState, need: Need) -> Option<Resource> {
         state.turn += 1;
-        if state.turn.is_multiple_of(LOOK_EVERY) {
+        if state.turn.is_multiple_of(TUNING.reclaim_every) {
             self.take_back(state);
         }
         let lacking = self.lacking_now(state, need)?;
@@ -181,7 +173,7 @@ impl Shared {
     ) -> Result<RootLock<'a>, StreamError> {
         let started = Instant::now();
         let _blocked = self.counters.blocked_on(resource, started);
-        let share = self.options.ring_tasks / ROOM_SHARE;
+        let share = self.options.ring_tasks / TUNING.room_share;
         if let Some(scope) = scope {
             scope.cancel.watch(self);
         }
@@ -200,7 +192,7 @@ impl Shared {
                 looks += 1;
                 match self.lacking_now(state, need) {
                     // With room for one, the next submission would wait again.
-                    None => Ok(sleepy || looks > ROOM_LOOKS || state.book.has_slots(share)),
+                    None => Ok(sleepy || looks > TUNING.room_polls || state.book.has_slots(share)),
                     Some(_) if !sleepy => Ok(false),
                     Some(lacking) => self.refuse_stuck(state, spec, lacking, need).map(|()| false),
                 }

@@ -13,33 +13,8 @@ use super::holds;
 use super::pick::Picker;
 use super::shared::Shared;
 use super::sleep::Want;
+use super::tuning::TUNING;
 use super::wait::Wait;
-
-/// Looks before a thread sleeps.
-const LOOKS: u32 = if cfg!(shuttle) { 2 } else { 40 };
-/// The same where threads outnumber processors.
-const LOOKS_CROWDED: u32 = 4;
-/// The first pause between two looks: a cache line that one processor writes and another reads
-/// travels for half of it.
-const LOOK_FIRST: Duration = Duration::from_nanos(200);
-/// The longest pause between two looks.
-const LOOK_LAST: Duration = Duration::from_micros(3);
-/// Looks at how far a busy submitter has got, before what it prepared is taken.
-const LINGER_LOOKS: u32 = if cfg!(shuttle) { 2 } else { 8 };
-/// The pause between them: a few submissions.
-const LINGER_PAUSE: Duration = Duration::from_nanos(1400);
-/// A queue with one task in it that does not move for so long may belong to a lane that is busy
-/// with something longer.
-#[cfg(not(shuttle))]
-const STILL: Duration = Duration::from_nanos(60);
-/// Submissions that a worker which has run dry lets the submitter get ahead.
-const AHEAD: u64 = 64;
-/// Maximum number of tasks that a helper runs before it takes the submit lock to check its goal.
-const HELP_BURST: usize = 16;
-/// Maximum time of such a burst of a thread that waits for room: it submits the next task then. The
-/// clock is read after one, two, four and eight tasks. An alarm or a deadline ends any burst after
-/// any task, and all other goals give one when they are reached.
-const HELP_TIME: Duration = Duration::from_micros(20);
 
 /// Runs tasks on `lane` until the stream stops.
 pub(crate) fn work(shared: &Arc<Shared>, lane: usize) {
@@ -102,10 +77,10 @@ fn linger(shared: &Shared) {
     }
     let first = shared.submitted.load(Ordering::Relaxed);
     let mut before = first;
-    for _ in 0..LINGER_LOOKS {
-        pause(LINGER_PAUSE);
+    for _ in 0..TUNING.linger_polls {
+        pause(TUNING.linger_pause);
         let now = shared.submitted.load(Ordering::Relaxed);
-        if now == before || now - first >= AHEAD {
+        if now == before || now - first >= TUNING.linger_tasks {
             return;
         }
         before = now;
@@ -174,7 +149,7 @@ fn watch(shared: &Shared, lane: usize, time: Duration) {
         if known != taken {
             return pause(time - spent);
         }
-        if most == 1 && spent - since >= STILL {
+        if most == 1 && spent - since >= TUNING.still {
             return;
         }
         std::hint::spin_loop();
@@ -199,8 +174,8 @@ impl<'a> Looks<'a> {
     pub(crate) fn new(shared: &'a Shared, lane: usize) -> Self {
         let (left, pause) = match shared.counters.is_crowded() {
             // Spinning would keep off the very thread that has to bring the work.
-            true => (LOOKS_CROWDED, None),
-            false => (LOOKS, Some(LOOK_FIRST)),
+            true => (TUNING.polls_crowded, None),
+            false => (TUNING.polls, Some(TUNING.pause_first)),
         };
         Self { shared, lane, left, pause }
     }
@@ -208,7 +183,7 @@ impl<'a> Looks<'a> {
     /// Looks with the longest pauses only.
     fn rare(shared: &'a Shared, lane: usize) -> Self {
         let looks = Self::new(shared, lane);
-        Self { pause: looks.pause.map(|_| LOOK_LAST), ..looks }
+        Self { pause: looks.pause.map(|_| TUNING.pause_last), ..looks }
     }
 }
 
@@ -221,7 +196,7 @@ impl Iterator for Looks<'_> {
             None => thread::yield_now(),
             Some(time) => {
                 watch(self.shared, self.lane, *time);
-                *time = (2 * *time).min(LOOK_LAST);
+                *time = (2 * *time).min(TUNING.pause_last);
             }
         }
         Some(())
@@ -255,10 +230,10 @@ impl Shared {
         let above = holds::run_above([]);
         let mut count = 0;
         let began = matches!(wait.goal, Goal::Room(_)).then(Moment::now);
-        let is_late = |began: Moment| Moment::now().since(began) >= HELP_TIME;
+        let is_late = |began: Moment| Moment::now().since(began) >= TUNING.help_time;
         let goes_on = |count: usize| match count {
             0 => true,
-            HELP_BURST => false,
+            count if count >= TUNING.help_tasks => false,
             _ => {
                 self.sleep.alarms() == alarms
                     && !wait.deadline.has_passed()
