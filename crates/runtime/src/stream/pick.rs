@@ -4,8 +4,6 @@
 //! queue, what was submitted lately, the shared queue, tasks inside tasks, and last the queues of
 //! others. Every so often it looks at the others first, so that nothing starves.
 
-use std::time::Duration;
-
 use syncline_sync::prefetch::prefetch;
 
 use super::index_ring::IndexRing;
@@ -19,9 +17,6 @@ use super::worker::{Moment, pause};
 pub(crate) struct Picker {
     turn: u32,
     batch: Vec<u32>,
-    /// Leave what was submitted lately alone until it is a few, or a pause has shown that it will
-    /// not be more.
-    pub(crate) patient: bool,
     /// The queue of each lane when one task was last seen in it.
     seen: Vec<Option<Glimpse>>,
 }
@@ -38,13 +33,12 @@ impl Glimpse {
         Self { taken: queue.taken(), at: Moment::now() }
     }
 
-    /// How long to look whether the queue moves on, by how it did since `before`.
-    fn settle(self, before: Option<Self>) -> Duration {
-        let racing = before.is_some_and(|before| {
+    /// Returns `true` if the queue's lane has gone through short tasks since `before`.
+    fn is_racing(self, before: Option<Self>) -> bool {
+        before.is_some_and(|before| {
             let tasks = u32::try_from(self.taken - before.taken).unwrap_or(u32::MAX);
             tasks > 1 && self.at.since(before.at) < TUNING.racing.saturating_mul(tasks)
-        });
-        if racing { TUNING.settle_racing } else { TUNING.settle }
+        })
     }
 }
 
@@ -73,9 +67,7 @@ impl Shared {
     /// A share of what was submitted lately: one to run, the others to the lane's own queue.
     fn pick_inbox(&self, lane: usize, picker: &mut Picker) -> Option<Job> {
         let waiting = self.inbox.len();
-        // Only where nothing else could come first in their place.
-        let alone = || self.queue.len() == 0 && self.nested.ready() == 0;
-        if waiting == 0 || (picker.patient && waiting < TUNING.few && alone()) {
+        if waiting == 0 {
             return None;
         }
         let batch = &mut picker.batch;
@@ -111,11 +103,11 @@ impl Shared {
 
     /// A task from another lane's queue.
     ///
-    /// Where it is the only one, its lane runs it next, with everything about it in that
-    /// processor's cache; a chain of tasks would wander to and fro with every link. So it is left
-    /// alone, until it turns out that the lane is busy with another task: nothing has been taken
-    /// from its queue since the last time it was seen, or, where there is time to `settle` that,
-    /// for a moment.
+    /// The only one of a lane that goes through short tasks is the lane's next, with everything
+    /// about it in that processor's cache; a chain would wander to and fro with every link. It is
+    /// left alone until the lane turns out to be busy with something long: nothing has been taken
+    /// from its queue since it was seen last, or, where there is time to `settle` that, for a
+    /// moment.
     fn steal(&self, lane: usize, picker: &mut Picker, settle: bool) -> Option<u32> {
         picker.seen.resize(self.lanes.len(), None);
         for other in (lane + 1..self.lanes.len()).chain(0..lane) {
@@ -126,7 +118,8 @@ impl Shared {
                     let seen = Glimpse::of(queue);
                     let before = picker.seen[other].replace(seen);
                     let known = before.is_some_and(|before| before.taken == seen.taken);
-                    if !known && (!settle || !self.is_stuck(other, seen.settle(before))) {
+                    let is_left = || seen.is_racing(before) && !self.is_stuck(other);
+                    if !known && (!settle || is_left()) {
                         continue;
                     }
                 }
@@ -140,10 +133,10 @@ impl Shared {
     }
 
     /// Whether nothing is taken from the queue of a lane for a moment.
-    fn is_stuck(&self, lane: usize, settle: Duration) -> bool {
+    fn is_stuck(&self, lane: usize) -> bool {
         let queue = &self.lanes[lane].ready;
         let before = queue.taken();
-        pause(settle);
+        pause(TUNING.settle);
         queue.taken() == before
     }
 

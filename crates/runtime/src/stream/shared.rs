@@ -328,16 +328,6 @@ impl Shared {
             && self.lanes.iter().all(|lane| lane.ready.len() == 0)
     }
 
-    /// Of the lanes but `lane`: the most tasks in one's queue, and a number that changes when one
-    /// of them takes some.
-    #[cfg(not(shuttle))]
-    pub(crate) fn ready_elsewhere(&self, lane: usize) -> (usize, u64) {
-        let others = self.lanes.iter().enumerate().filter(|(other, _)| *other != lane);
-        others.fold((0, 0), |(most, taken), (_, other)| {
-            (most.max(other.ready.len()), taken + other.ready.taken())
-        })
-    }
-
     /// The number of the lane for a thread outside that helps.
     pub(crate) fn helper(&self) -> usize {
         self.lanes.len() - 1

@@ -19,9 +19,6 @@ pub(crate) struct Tuning {
     pub(crate) pause_first: Duration,
     /// The longest pause between two polls.
     pub(crate) pause_last: Duration,
-    /// While an idle thread pauses, a queue with one task in it that does not move for so long may
-    /// belong to a lane that is busy with something longer.
-    pub(crate) still: Duration,
     /// Polls of a worker that has run dry, to let a busy submitter get ahead.
     pub(crate) linger_polls: u32,
     /// The pause between them: a few submissions.
@@ -38,17 +35,11 @@ pub(crate) struct Tuning {
     pub(crate) look_around: u32,
     /// Tasks that a lane takes from the submitter at once.
     pub(crate) batch: usize,
-    /// Fewer submitted tasks than this are not worth the cache lines that come over with them,
-    /// while there may soon be more.
-    pub(crate) few: usize,
-    /// How long a thread without work looks whether another comes to its only ready task itself: a
-    /// few empty tasks.
-    pub(crate) settle: Duration,
     /// A lane is racing that has spent less than this on each of its last tasks.
     pub(crate) racing: Duration,
-    /// As `settle`, where the other is racing. The look itself holds it up: the lines of its queue
-    /// travel to and fro.
-    pub(crate) settle_racing: Duration,
+    /// How long a thread without work leaves the only ready task of a racing lane alone. Polling
+    /// its queue holds it up: the cache lines travel to and fro.
+    pub(crate) settle: Duration,
     /// Submissions between two reclaims of finished slots, while there is room.
     pub(crate) reclaim_every: u64,
     /// A submission that waits for room, and does not sleep yet, waits until this share of the ring
@@ -65,18 +56,15 @@ pub(crate) const TUNING: Tuning = Tuning {
     polls_crowded: 4,
     pause_first: Duration::from_nanos(200),
     pause_last: Duration::from_micros(3),
-    still: Duration::from_nanos(60),
     linger_polls: if cfg!(shuttle) { 2 } else { 8 },
     linger_pause: Duration::from_nanos(1400),
     linger_tasks: 64,
     help_tasks: 16,
     help_time: Duration::from_micros(20),
-    look_around: 32,
+    look_around: 128,
     batch: 32,
-    few: 32,
-    settle: Duration::from_nanos(100),
     racing: Duration::from_nanos(300),
-    settle_racing: Duration::from_micros(2),
+    settle: Duration::from_micros(2),
     reclaim_every: 32,
     room_share: 8,
     room_polls: 64,

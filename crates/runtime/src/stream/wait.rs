@@ -45,7 +45,7 @@ impl Shared {
         // Inside a task it runs what that waits for in any case: who else should?
         let runs_needed = choosy && (self.options.help || holds::runs(|_| true));
         let mut announced = false;
-        let mut looks = Looks::new(self, self.helper());
+        let mut looks = Looks::new(self);
         let result = loop {
             // Read before the look: what happens after it ends a helper's burst.
             let alarms = self.sleep.alarms();
@@ -61,7 +61,7 @@ impl Shared {
             }
             let helped = if choosy { None } else { self.help(alarms, wait) };
             if helped.is_some_and(|count| count > 0) {
-                looks = Looks::new(self, self.helper());
+                looks = Looks::new(self);
                 continue;
             }
             if !choosy && looks.next().is_some() {
@@ -85,7 +85,7 @@ impl Shared {
             }
             if takes_work && self.has_work() {
                 self.sleep.cancel(ticket);
-                looks = Looks::new(self, self.helper());
+                looks = Looks::new(self);
                 continue;
             }
             if choosy && self.has_work() {
@@ -99,7 +99,7 @@ impl Shared {
                     break Err(error);
                 }
             }
-            looks = Looks::new(self, self.helper());
+            looks = Looks::new(self);
         };
         // A wake-up for work may have come to this thread, which leaves: pass it on.
         if announced && self.has_work() {

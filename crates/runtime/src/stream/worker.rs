@@ -8,6 +8,7 @@ use std::time::Instant;
 use syncline_device::Deadline;
 
 use syncline_sync::shim::{Ordering, thread};
+
 use super::circle::Goal;
 use super::holds;
 use super::pick::Picker;
@@ -21,35 +22,29 @@ pub(crate) fn work(shared: &Arc<Shared>, lane: usize) {
     let _worker = holds::run_above([(shared.stream_id, holds::WORKER)]);
     let mut picker = Picker::default();
     let mut searched = true;
-    let patient = !shared.counters.is_crowded();
     // Looks become rarer until a task was found, also where there is one that better stays where it
     // is (`steal`).
-    let mut looks = Looks::new(shared, lane);
+    let mut looks = Looks::new(shared);
     // Relaxed: only for those who want to know how many are running.
     let running = &shared.lanes[lane].running;
     loop {
         match shared.pick(lane, &mut picker) {
             Some(job) => {
                 if std::mem::take(&mut searched) {
-                    picker.patient = patient;
                     running.store(true, Ordering::Relaxed);
                     if shared.has_work() {
                         shared.sleep.work_arrived();
                     }
                 }
                 shared.run(lane, job);
-                looks = Looks::new(shared, lane);
+                looks = Looks::new(shared);
             }
             None if shared.is_stopping() && !shared.has_work() => return,
             None => {
-                (searched, picker.patient) = (true, false);
+                searched = true;
                 running.store(false, Ordering::Relaxed);
                 if !search(shared, &mut looks) {
-                    looks = if sleep(shared) {
-                        Looks::new(shared, lane)
-                    } else {
-                        Looks::rare(shared, lane)
-                    };
+                    looks = if sleep(shared) { Looks::new(shared) } else { Looks::rare(shared) };
                 }
             }
         }
@@ -57,7 +52,7 @@ pub(crate) fn work(shared: &Arc<Shared>, lane: usize) {
 }
 
 /// Looks for work for a while; whether there is some.
-fn search(shared: &Shared, looks: &mut Looks<'_>) -> bool {
+fn search(shared: &Shared, looks: &mut Looks) -> bool {
     shared.sleep.start_searching();
     let found = looks.any(|()| shared.has_work() || shared.is_stopping());
     shared.sleep.stop_searching();
@@ -127,67 +122,30 @@ impl Moment {
     }
 }
 
-/// As [`pause`], but ends early where another lane than `lane` has a task that it does not come to
-/// itself.
-///
-/// A queue that nobody changes costs nothing to look at. One that moves is left alone for the rest
-/// of the time: each look would fetch its lines from the thread that works on it.
-#[cfg(not(shuttle))]
-fn watch(shared: &Shared, lane: usize, time: Duration) {
-    let start = Instant::now();
-    let mut before = None;
-    loop {
-        let spent = start.elapsed();
-        if spent >= time {
-            return;
-        }
-        let (most, taken) = shared.ready_elsewhere(lane);
-        if most > 1 {
-            return;
-        }
-        let &mut (known, since) = before.get_or_insert((taken, spent));
-        if known != taken {
-            return pause(time - spent);
-        }
-        if most == 1 && spent - since >= TUNING.still {
-            return;
-        }
-        std::hint::spin_loop();
-    }
-}
-
-#[cfg(shuttle)]
-fn watch(_shared: &Shared, _lane: usize, time: Duration) {
-    pause(time);
-}
-
 /// The looks of a thread that waits and does not sleep yet, with pauses between them.
-pub(crate) struct Looks<'a> {
-    shared: &'a Shared,
-    lane: usize,
+pub(crate) struct Looks {
     left: u32,
     pause: Option<Duration>,
 }
 
-impl<'a> Looks<'a> {
-    /// The looks of the thread of `lane`.
-    pub(crate) fn new(shared: &'a Shared, lane: usize) -> Self {
+impl Looks {
+    pub(crate) fn new(shared: &Shared) -> Self {
         let (left, pause) = match shared.counters.is_crowded() {
             // Spinning would keep off the very thread that has to bring the work.
             true => (TUNING.polls_crowded, None),
             false => (TUNING.polls, Some(TUNING.pause_first)),
         };
-        Self { shared, lane, left, pause }
+        Self { left, pause }
     }
 
     /// Looks with the longest pauses only.
-    fn rare(shared: &'a Shared, lane: usize) -> Self {
-        let looks = Self::new(shared, lane);
+    fn rare(shared: &Shared) -> Self {
+        let looks = Self::new(shared);
         Self { pause: looks.pause.map(|_| TUNING.pause_last), ..looks }
     }
 }
 
-impl Iterator for Looks<'_> {
+impl Iterator for Looks {
     type Item = ();
 
     fn next(&mut self) -> Option<()> {
@@ -195,7 +153,7 @@ impl Iterator for Looks<'_> {
         match &mut self.pause {
             None => thread::yield_now(),
             Some(time) => {
-                watch(self.shared, self.lane, *time);
+                pause(*time);
                 *time = (2 * *time).min(TUNING.pause_last);
             }
         }
