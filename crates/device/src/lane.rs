@@ -1,5 +1,6 @@
 //! Lanes: in-order streams of work on one device.
 
+mod core;
 mod spares;
 
 use std::fmt;
@@ -10,6 +11,8 @@ use std::time::Instant;
 
 use syncline_sync::lock;
 
+pub(crate) use core::host_timeline;
+pub use core::{LaneCore, fail_signals};
 pub use spares::Spares;
 
 use crate::submit::{self, Ordered};

@@ -58,7 +58,9 @@ pub use kernel::{
     CpuFunction, GROUPS_ALONG_X, Grid, Kernel, KernelArgs, KernelBuilder, KernelOutcome,
     KernelSource, LateArgs, RawArg, Scalar, ScalarType, Strided, StridedMut, WORDS_PER_ARGUMENT,
 };
-pub use lane::{CommandTime, Lane, LaneInfo, LaneKind, Spares, SubmissionGuard};
+pub use lane::{
+    CommandTime, Lane, LaneCore, LaneInfo, LaneKind, Spares, SubmissionGuard, fail_signals,
+};
 pub use memory::{ALIGNMENT, Allocator, Memory, MemoryUse, Pool};
 pub use point::{Deadline, Point, PointStatus};
 pub use registry::DeviceRegistry;

@@ -15,8 +15,8 @@ pub(crate) use batch::Batch;
 use batch::{Room, vacate};
 use syncline_backend::{Bridge, BridgeWaker, Woken};
 use syncline_device::{
-    Backend, CommandTime, DeviceError, DeviceSpec, Lane, LaneInfo, Point, PointStatus, Timeline,
-    TimelineOwner, Work,
+    Backend, CommandTime, DeviceError, DeviceSpec, Lane, LaneCore, LaneInfo, Point, PointStatus,
+    Timeline, TimelineOwner, Work, fail_signals,
 };
 
 use crate::host::HostThread;
@@ -48,11 +48,9 @@ pub(crate) struct Core {
 }
 
 struct State {
-    owner: Arc<TimelineOwner>,
+    /// Its pending batches have not been handed over.
+    core: LaneCore<Box<Batch>>,
     semaphore: Arc<Semaphore>,
-    value_last: u64,
-    /// Not handed over yet, in order.
-    pending: VecDeque<Box<Batch>>,
     /// Memory for batches to come.
     rooms: Vec<Room>,
     /// Batches that there is room for in the queue.
@@ -66,8 +64,6 @@ struct State {
     fenced: bool,
     /// Why the first pending batch will never be handed over: the driver refused it.
     doomed: Option<DeviceError>,
-    failed: Option<DeviceError>,
-    closing: bool,
 }
 
 /// What stands between a batch and the queue.
@@ -108,12 +104,10 @@ impl VulkanLane {
     ) -> Result<Self, DeviceError> {
         let gpu = &kit.gpu;
         let commands = CommandPool::new(gpu, gpu.queues[queue].family)?;
-        let (owner, semaphore) = timeline(&info, kit, queue)?;
+        let (owner, semaphore) = timeline(&info.name, kit, queue)?;
         let state = State {
-            owner,
+            core: LaneCore::new(&info.name, owner),
             semaphore,
-            value_last: 0,
-            pending: VecDeque::new(),
             rooms: Vec::new(),
             reserved: 0,
             commands: Vec::new(),
@@ -121,8 +115,6 @@ impl VulkanLane {
             flying: 0,
             fenced: false,
             doomed: None,
-            failed: None,
-            closing: false,
         };
         Ok(Self(Arc::new_cyclic(|me| Core {
             host: HostThread::new(&info.name),
@@ -142,13 +134,13 @@ impl VulkanLane {
 
 /// A fresh timeline over a fresh semaphore.
 fn timeline(
-    info: &LaneInfo,
+    name: &Arc<str>,
     kit: &Kit,
     queue: usize,
-) -> Result<(Arc<TimelineOwner>, Arc<Semaphore>), DeviceError> {
+) -> Result<(TimelineOwner, Arc<Semaphore>), DeviceError> {
     let semaphore = Semaphore::new(&kit.gpu, queue)?;
-    let owner = Timeline::owned(&info.name, 0, Some(semaphore.clone()));
-    Ok((Arc::new(owner), semaphore))
+    let owner = Timeline::owned(name, 0, Some(semaphore.clone()));
+    Ok((owner, semaphore))
 }
 
 // SAFETY: steps are submitted in order, each after its waits and the one before; `can_access` looks
@@ -159,7 +151,7 @@ unsafe impl Lane for VulkanLane {
     }
 
     fn timeline(&self) -> Timeline {
-        lock(&self.0.state).owner.timeline().clone()
+        self.0.last().timeline().clone()
     }
 
     fn last(&self) -> Point {
@@ -211,8 +203,7 @@ impl fmt::Debug for VulkanLane {
 
 impl Core {
     pub(crate) fn last(&self) -> Point {
-        let state = lock(&self.state);
-        state.owner.timeline().point(state.value_last)
+        lock(&self.state).core.last()
     }
 
     /// Makes room for `batches` batches, and for two more: the reaper and the host thread may be
@@ -225,8 +216,8 @@ impl Core {
         let more = batches.saturating_sub(state.reserved);
         state.reserved += more;
         self.kit.gpu.queues[self.queue].reserve(more, waits);
-        let (pending, rooms) = (state.pending.len(), state.rooms.len());
-        state.pending.reserve(batches.saturating_sub(pending));
+        let (pending, rooms) = (state.core.pending.len(), state.rooms.len());
+        state.core.pending.reserve(batches.saturating_sub(pending));
         state.rooms.reserve_exact(batches.saturating_sub(rooms));
         state.device_waits.reserve(waits);
         while state.rooms.len() < batches {
@@ -237,20 +228,17 @@ impl Core {
     fn enqueue(&self, work: Work) -> Result<Point, DeviceError> {
         let Work { mut waits, commands, signals, task, leases } = work;
         // Before commands are compiled, and again after: a lane may fail meanwhile.
-        drop(self.lock_open(task.as_ref())?);
+        lock(&self.state).core.check_open(task.as_ref())?;
         let timed = self.notes_times.load(Ordering::Relaxed);
         let steps = step::prepare(&self.kit, &self.commands, self.info.id(), commands, timed)?;
-        let mut state = self.lock_open(task.as_ref())?;
-        self.drop_own_waits(&state, &mut waits)?;
-        state.value_last += 1;
-        let value = state.value_last;
-        let point = state.owner.timeline().point(value);
+        let mut state = lock(&self.state);
+        let point = state.core.admit(&mut waits, task.as_ref())?;
         let lane = self.me.upgrade().expect("a lane that is in use is alive");
         let batch = Batch {
             lane,
-            owner: state.owner.clone(),
+            owner: state.core.owner().clone(),
             semaphore: state.semaphore.clone(),
-            value,
+            value: point.value(),
             waits,
             watched: false,
             steps,
@@ -265,39 +253,9 @@ impl Core {
             Some(room) => Box::write(room, batch),
             None => Box::new(batch),
         };
-        state.pending.push_back(batch);
+        state.core.pending.push_back(batch);
         self.hand_over(state);
         Ok(point)
-    }
-
-    /// The state of a lane that takes work.
-    fn lock_open(&self, task: Option<&Arc<str>>) -> Result<MutexGuard<'_, State>, DeviceError> {
-        let state = lock(&self.state);
-        if state.closing {
-            return Err(self.closed());
-        }
-        if let Some(cause) = &state.failed {
-            return Err(cause.inherited(&self.info.name, task));
-        }
-        Ok(state)
-    }
-
-    fn closed(&self) -> DeviceError {
-        DeviceError::Closed { lane: self.info.name.clone() }
-    }
-
-    /// Batches of one lane run in order: waits for earlier ones say nothing, one for a later one
-    /// could never end.
-    fn drop_own_waits(&self, state: &State, waits: &mut Vec<Point>) -> Result<(), DeviceError> {
-        let own = state.owner.timeline().id();
-        let latest =
-            waits.iter().filter(|wait| wait.timeline().id() == own).map(Point::value).max();
-        if let Some(value) = latest.filter(|&value| value > state.value_last) {
-            let (lane, current) = (self.info.name.clone(), state.value_last);
-            return Err(DeviceError::WaitsForItself { lane, current, value });
-        }
-        waits.retain(|wait| wait.timeline().id() != own);
-        Ok(())
     }
 
     /// Looks again whether pending batches can be handed over.
@@ -311,17 +269,18 @@ impl Core {
             if state.fenced {
                 return;
             }
-            let (fate, closing, flying) = (state.doomed.clone(), state.closing, state.flying > 0);
-            let Some(front) = state.pending.front() else { return };
+            let (fate, closing, flying) =
+                (state.doomed.clone(), state.core.is_closing(), state.flying > 0);
+            let Some(front) = state.core.pending.front() else { return };
             // The host cannot wait in a queue: what it does comes when all before it has ended.
             if flying && front.begins_on_host() {
                 return;
             }
             let mut waits = std::mem::take(&mut state.device_waits);
-            let front = state.pending.front_mut().expect("it is the first");
+            let front = state.core.pending.front_mut().expect("it is the first");
             let readiness = match (fate, closing) {
                 (Some(cause), _) => Readiness::Failed(cause),
-                (None, true) => Readiness::Failed(self.closed()),
+                (None, true) => Readiness::Failed(state.core.closed()),
                 (None, false) => self.readiness(front, &mut waits),
             };
             if !matches!(readiness, Readiness::Ready) {
@@ -334,7 +293,7 @@ impl Core {
                 Readiness::Failed(_) if state.flying > 0 => return,
                 Readiness::Failed(cause) => cause,
                 Readiness::Ready => {
-                    let batch = state.pending.pop_front().expect("it was the first");
+                    let batch = state.core.pending.pop_front().expect("it was the first");
                     state.flying += 1;
                     let started = self.start_step(&mut state, batch, &waits);
                     waits.clear();
@@ -344,7 +303,7 @@ impl Core {
                         Err((batch, cause)) => {
                             // It fails in its turn: batches before it may be running.
                             state.flying -= 1;
-                            state.pending.push_front(batch);
+                            state.core.pending.push_front(batch);
                             state.doomed = Some(cause);
                             continue;
                         }
@@ -352,7 +311,7 @@ impl Core {
                 }
             };
             state.doomed = None;
-            let batch = state.pending.pop_front().expect("it was the first");
+            let batch = state.core.pending.pop_front().expect("it was the first");
             state.flying += 1;
             drop(state);
             return self.fail(batch, cause);
@@ -474,7 +433,7 @@ impl Core {
         if fenced {
             state.fenced = false;
         }
-        if !state.pending.is_empty() && (fenced || state.flying == 0) {
+        if !state.core.pending.is_empty() && (fenced || state.flying == 0) {
             self.hand_over(state);
         }
     }
@@ -483,8 +442,8 @@ impl Core {
     fn go_on(&self, mut batch: Box<Batch>) {
         batch.current = None;
         let mut state = lock(&self.state);
-        let result = match state.closing {
-            true => Err((batch, self.closed())),
+        let result = match state.core.is_closing() {
+            true => Err((batch, state.core.closed())),
             false => self.start_step(&mut state, batch, &[]),
         };
         drop(state);
@@ -503,12 +462,9 @@ impl Core {
             }
             // A batch of a timeline that was given up before, by a device that is lost, fails
             // nothing new.
-            let is_current = Arc::ptr_eq(&state.owner, &batch.owner);
-            if is_current {
-                state.failed.get_or_insert_with(|| cause.clone());
-                std::mem::take(&mut state.pending)
-            } else {
-                VecDeque::new()
+            match state.core.is_current(&batch.owner) {
+                true => state.core.poison(&cause),
+                false => VecDeque::new(),
             }
         };
         // The state first: who learns of the failure from the timeline may recover the lane at
@@ -516,33 +472,28 @@ impl Core {
         // it gets there.
         batch.owner.fail(cause.clone());
         batch.leases.clear();
-        batch.fail_signals(&cause);
+        fail_signals(&batch.signals, &cause);
         for mut batch in behind {
             batch.leases.clear();
             let cause = cause.inherited(&self.info.name, batch.task.as_ref());
-            batch.fail_signals(&cause);
+            fail_signals(&batch.signals, &cause);
         }
         self.pump();
     }
 
     fn recover(&self) {
         let mut state = lock(&self.state);
-        if state.failed.is_none() {
-            return;
-        }
-        match timeline(&self.info, &self.kit, self.queue) {
-            Ok((owner, semaphore)) => {
-                state.failed = None;
-                (state.owner, state.semaphore, state.value_last) = (owner, semaphore, 0);
-            }
-            // Still failed, and for this reason.
-            Err(cause) => state.failed = Some(cause),
-        }
+        let State { core, semaphore, .. } = &mut *state;
+        core.recover(|name| {
+            let (owner, fresh) = timeline(name, &self.kit, self.queue)?;
+            *semaphore = fresh;
+            Ok(owner)
+        });
     }
 
     pub(crate) fn close(&self) {
         let mut state = lock(&self.state);
-        if !std::mem::replace(&mut state.closing, true) {
+        if state.core.close() {
             self.hand_over(state);
         }
     }

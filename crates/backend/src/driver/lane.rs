@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use syncline_sync::{ignore_poison, lock};
 
-use super::queue::{LaneQueue, Pending, Step, Wait};
+use super::queue::{LaneQueue, Pending, Step};
 use super::{Driver, OpList};
 use syncline_device::{
     Command, CommandTime, Commands, Deadline, DeviceError, DeviceSpec, Lane, LaneInfo, LaneKind,
@@ -124,12 +124,10 @@ unsafe impl<D: Driver> Lane for DriverLane<D> {
 
     unsafe fn enqueue(&self, work: Work) -> Result<Point, DeviceError> {
         self.queue.check_open(work.task.as_ref())?;
-        let Work { waits: mut points, commands, signals, task, leases } = work;
-        let (mut waits, steps) = self.queue.take_room();
+        let Work { waits: points, commands, signals, task, leases } = work;
+        let (waits, steps) = self.queue.take_room();
         let steps = self.steps(commands, steps)?;
-        waits.extend(points.drain(..).map(Wait::from));
-        self.queue.info.spares.give_points(points);
-        self.queue.push(Pending { value: 0, waits, steps, signals, task, leases })
+        self.queue.push(points, Pending { value: 0, waits, steps, signals, task, leases })
     }
 
     fn recover(&self) {

@@ -14,8 +14,8 @@ use super::events::{Events, Found};
 use super::{Driver, HandedOver, OpList, call};
 use crate::{BridgeWaker, Woken};
 use syncline_device::{
-    CommandTime, DeviceError, HostFunction, LaneInfo, Lease, Point, PointStatus, Timeline,
-    TimelineOwner,
+    CommandTime, DeviceError, HostFunction, LaneCore, LaneInfo, Lease, Point, PointStatus,
+    Timeline, fail_signals,
 };
 
 /// What a lane's handle, the bridge and the driver's callbacks share.
@@ -66,12 +66,10 @@ fn stock<T>(all: &mut Vec<T>, count: usize, make: impl FnMut() -> T) {
 }
 
 struct State<D: Driver> {
+    core: LaneCore<Pending<D>>,
     queue: D::Queue,
-    owner: TimelineOwner,
     events: Arc<Events<D::Event>>,
-    value_last: u64,
     ticket_last: u64,
-    pending: VecDeque<Pending<D>>,
     flight: VecDeque<Flight<D>>,
     /// Kept empty, for the memory that they have.
     heard: Vec<(u64, Result<(), Arc<str>>)>,
@@ -82,8 +80,6 @@ struct State<D: Driver> {
     calling: bool,
     /// The lane will fail as soon as the driver has nothing of it.
     doomed: Option<Doom>,
-    failed: Option<DeviceError>,
-    closing: bool,
     /// The driver reported a failure: its queue is not used again.
     lost: bool,
     /// When commands ran, where that is noted.
@@ -188,20 +184,16 @@ impl<D: Driver> LaneQueue<D> {
         let events = Events::new(driver.context());
         let owner = Timeline::owned(&info.name, 0, Some(events.clone()));
         let state = State {
+            core: LaneCore::new(&info.name, owner),
             queue,
-            owner,
             events,
-            value_last: 0,
             ticket_last: 0,
-            pending: VecDeque::new(),
             flight: VecDeque::new(),
             heard: Vec::new(),
             after: Vec::new(),
             dead: Vec::new(),
             calling: false,
             doomed: None,
-            failed: None,
-            closing: false,
             lost: false,
             times: None,
         };
@@ -230,8 +222,8 @@ impl<D: Driver> LaneQueue<D> {
         stock(&mut lock(&self.endings), batches, || Box::new(None));
         lock(&self.ended).reserve(batches);
         let mut state = self.lock();
-        let (pending, flight) = (state.pending.len(), state.flight.len());
-        state.pending.reserve(batches.saturating_sub(pending));
+        let (pending, flight) = (state.core.pending.len(), state.flight.len());
+        state.core.pending.reserve(batches.saturating_sub(pending));
         state.flight.reserve(batches.saturating_sub(flight));
         state.heard.reserve(batches);
         state.after.reserve(waits);
@@ -253,59 +245,40 @@ impl<D: Driver> LaneQueue<D> {
 
     /// An error unless the lane takes work.
     pub(super) fn check_open(&self, task: Option<&Arc<str>>) -> Result<(), DeviceError> {
-        self.refuse(&self.lock(), task)
+        self.lock().core.check_open(task)
     }
 
-    fn refuse(&self, state: &State<D>, task: Option<&Arc<str>>) -> Result<(), DeviceError> {
-        if state.closing {
-            return Err(self.closed());
-        }
-        match &state.failed {
-            Some(cause) => Err(cause.inherited(&self.info.name, task)),
-            None => Ok(()),
-        }
-    }
-
-    /// Adds a batch, whose value is set here, and gives it to the driver if it can run.
-    pub(super) fn push(&self, mut batch: Pending<D>) -> Result<Point, DeviceError> {
+    /// Adds a batch that waits for `points`, and gives it to the driver if it can run. Sets its
+    /// value and its waits.
+    pub(super) fn push(
+        &self,
+        mut points: Vec<Point>,
+        mut batch: Pending<D>,
+    ) -> Result<Point, DeviceError> {
         let mut state = self.lock();
-        self.refuse(&state, batch.task.as_ref())?;
-        self.drop_own_waits(&state, &mut batch.waits)?;
-        state.value_last += 1;
-        batch.value = state.value_last;
-        let point = state.owner.timeline().point(batch.value);
-        state.pending.push_back(batch);
+        let point = state.core.admit(&mut points, batch.task.as_ref())?;
+        batch.value = point.value();
+        batch.waits.extend(points.drain(..).map(Wait::from));
+        self.info.spares.give_points(points);
+        state.core.pending.push_back(batch);
         self.pump_locked(state);
         Ok(point)
     }
 
-    /// Batches of one lane run in order: waits for earlier ones say nothing, one for a later one
-    /// could never end.
-    fn drop_own_waits(&self, state: &State<D>, waits: &mut Vec<Wait>) -> Result<(), DeviceError> {
-        let own = state.owner.timeline().id();
-        let is_own = |wait: &Wait| wait.point.timeline().id() == own;
-        let latest = waits.iter().filter(|wait| is_own(wait)).map(|wait| wait.point.value()).max();
-        if let Some(value) = latest.filter(|&value| value > state.value_last) {
-            let (lane, current) = (self.info.name.clone(), state.value_last);
-            return Err(DeviceError::WaitsForItself { lane, current, value });
-        }
-        waits.retain(|wait| !is_own(wait));
-        Ok(())
-    }
-
     pub(super) fn last(&self) -> Point {
-        let state = self.lock();
-        state.owner.timeline().point(state.value_last)
+        self.lock().core.last()
     }
 
     pub(super) fn recover(&self) {
         let mut state = self.lock();
-        if state.failed.take().is_none() {
+        let State { core, events, .. } = &mut *state;
+        let has_recovered = core.recover(|name| {
+            *events = Events::new(self.driver.context());
+            Ok(Timeline::owned(name, 0, Some(events.clone())))
+        });
+        if !has_recovered {
             return;
         }
-        state.events = Events::new(self.driver.context());
-        state.owner = Timeline::owned(&self.info.name, 0, Some(state.events.clone()));
-        state.value_last = 0;
         if mem::take(&mut state.lost)
             && let Ok(fresh) = self.driver.open_queue()
         {
@@ -316,7 +289,7 @@ impl<D: Driver> LaneQueue<D> {
     /// Refuses further work. What the driver has completes; the rest fails.
     pub(super) fn close(&self) {
         let mut state = self.lock();
-        if mem::replace(&mut state.closing, true) {
+        if !state.core.close() {
             return;
         }
         self.pump_locked(state);
@@ -340,7 +313,7 @@ impl<D: Driver> LaneQueue<D> {
     pub(super) fn last_in_flight(&self) -> Option<Point> {
         let state = self.lock();
         let last = state.flight.iter().rev().find(|flight| flight.batch.is_some());
-        last.map(|flight| state.owner.timeline().point(flight.value))
+        last.map(|flight| state.core.owner().timeline().point(flight.value))
     }
 
     /// Does whatever can be done: settles what has ended, gives the driver what can run.
@@ -414,7 +387,7 @@ impl<D: Driver> LaneQueue<D> {
             });
             match result {
                 Ok(()) => {
-                    let signalled = state.owner.signal(flight.value);
+                    let signalled = state.core.owner().signal(flight.value);
                     assert!(signalled.is_ok(), "values of one lane grow: {signalled:?}");
                     state.events.complete(flight.value);
                 }
@@ -472,7 +445,7 @@ impl<D: Driver> LaneQueue<D> {
     /// Gives the driver what can run. Returns whether it was given anything.
     fn advance(&self, state: &mut State<D>) -> bool {
         let mut handed = false;
-        while state.doomed.is_none() && !state.closing && !state.calling {
+        while state.doomed.is_none() && !state.core.is_closing() && !state.calling {
             // Signals of ours come before anything behind them: they may fail.
             let unsettled = |flight: &Flight<D>| {
                 flight.batch.as_ref().is_some_and(|ends| !ends.signals.is_empty())
@@ -481,10 +454,10 @@ impl<D: Driver> LaneQueue<D> {
                 break;
             }
             let idle = state.flight.is_empty();
-            let Some(batch) = state.pending.front() else { break };
+            let Some(batch) = state.core.pending.front() else { break };
             let is_call = matches!(batch.steps.front(), Some(Step::Call(_)));
             let mut events = mem::take(&mut state.after);
-            let Some(batch) = state.pending.front_mut() else { break };
+            let Some(batch) = state.core.pending.front_mut() else { break };
             let readiness = self.look(batch, is_call, &mut events);
             let is_blocked = match readiness {
                 Readiness::Blocked => true,
@@ -494,7 +467,7 @@ impl<D: Driver> LaneQueue<D> {
             match readiness {
                 Readiness::Blocked => {}
                 Readiness::Failed(cause) => {
-                    let from = state.pending.front().map_or(0, |batch| batch.value);
+                    let from = state.core.pending.front().map_or(0, |batch| batch.value);
                     state.doom(from, cause);
                 }
                 Readiness::Ready if is_call && !idle => {}
@@ -555,7 +528,7 @@ impl<D: Driver> LaneQueue<D> {
     /// Starts the host function that is the first step of the first pending batch.
     fn call(&self, state: &mut State<D>) {
         let Some(Step::Call(function)) =
-            state.pending.front_mut().and_then(|batch| batch.steps.pop_front())
+            state.core.pending.front_mut().and_then(|batch| batch.steps.pop_front())
         else {
             return;
         };
@@ -567,7 +540,7 @@ impl<D: Driver> LaneQueue<D> {
         let sent = caller.as_ref().map(|caller| caller.send(function));
         if !matches!(sent, Some(Ok(()))) {
             state.calling = false;
-            let from = state.pending.front().map_or(0, |batch| batch.value);
+            let from = state.core.pending.front().map_or(0, |batch| batch.value);
             state.doom(from, self.failed("no thread for host functions"));
         }
     }
@@ -577,7 +550,7 @@ impl<D: Driver> LaneQueue<D> {
         let mut state = self.lock();
         state.calling = false;
         if let Err(cause) = result {
-            let from = state.pending.front().map_or(0, |batch| batch.value);
+            let from = state.core.pending.front().map_or(0, |batch| batch.value);
             state.doom(from, cause);
         }
         self.pump_locked(state);
@@ -585,12 +558,12 @@ impl<D: Driver> LaneQueue<D> {
 
     /// The task of the batch whose host function is running.
     pub(super) fn task(&self) -> Option<Arc<str>> {
-        self.lock().pending.front().and_then(|batch| batch.task.clone())
+        self.lock().core.pending.front().and_then(|batch| batch.task.clone())
     }
 
     /// Gives the driver the first pending batch, up to its next host function.
     fn hand_over(&self, state: &mut State<D>, events: &[D::Event]) {
-        let Some(batch) = state.pending.front_mut() else { return };
+        let Some(batch) = state.core.pending.front_mut() else { return };
         let after = mem::take(&mut batch.waits);
         let until = batch.steps.iter().position(|step| matches!(step, Step::Call(_)));
         let steps = match until {
@@ -601,6 +574,7 @@ impl<D: Driver> LaneQueue<D> {
         let batch = match until {
             Some(_) => None,
             None => state
+                .core
                 .pending
                 .pop_front()
                 .map(|batch| Ends { signals: batch.signals, leases: batch.leases }),
@@ -662,22 +636,24 @@ impl<D: Driver> LaneQueue<D> {
         if !state.flight.is_empty() || state.calling {
             return;
         }
-        if state.closing
+        if state.core.is_closing()
             && let Some(me) = self.me.upgrade()
         {
             self.driver.bridge().forget(me);
         }
         let cause = match state.doomed.take() {
             Some(doom) => doom.cause,
-            None if state.closing && !state.pending.is_empty() => self.closed(),
+            None if state.core.is_closing() && !state.core.pending.is_empty() => {
+                state.core.closed()
+            }
             None => return,
         };
-        let given_up = mem::take(&mut state.dead).into_iter().chain(mem::take(&mut state.pending));
         // First it takes no more work: who learns of the failure from the timeline may recover it
         // at once.
-        state.failed = Some(cause.clone());
-        state.owner.fail(cause.clone());
+        let behind = state.core.poison(&cause);
+        state.core.owner().fail(cause.clone());
         state.events.abandon();
+        let given_up = mem::take(&mut state.dead).into_iter().chain(behind);
         for (at, batch) in given_up.enumerate() {
             drop(batch.leases);
             dropped.extend(batch.steps);
@@ -685,15 +661,8 @@ impl<D: Driver> LaneQueue<D> {
                 0 => cause.clone(),
                 _ => cause.inherited(&self.info.name, batch.task.as_ref()),
             };
-            for point in &batch.signals {
-                // Checked at submission: no lane owns these.
-                let _ = point.timeline().fail(cause.clone());
-            }
+            fail_signals(&batch.signals, &cause);
         }
-    }
-
-    fn closed(&self) -> DeviceError {
-        DeviceError::Closed { lane: self.info.name.clone() }
     }
 
     /// Steps are dropped on the bridge's thread: what a host function has captured may do anything

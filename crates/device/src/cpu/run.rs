@@ -1,11 +1,13 @@
 //! What a CPU lane's worker does with its batches.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use syncline_copy::CopyPlan;
 
 use super::queue::{Item, Queue, Taken};
 use crate::blocked::{LANES, run_above};
+use crate::lane::fail_signals;
 use crate::{
     BufferView, Command, Copy, Deadline, DeviceError, Dispatch, Fill, HostFunction, Kernel,
     KernelArgs, Point, RawArg, TimelineOwner, Work, drop_guarded, guarded, wait_any,
@@ -14,7 +16,7 @@ use crate::{
 /// Runs batches until the lane closes.
 pub(super) fn work(queue: &Queue) {
     let _lane = run_above([(LANES, queue.info.id())]);
-    let mut items = Vec::new();
+    let mut items = VecDeque::new();
     let mut scratch = Vec::new();
     let mut seen = 0;
     while let Taken::Items(owner) = queue.take(&mut items, &mut seen) {
@@ -48,7 +50,7 @@ pub(super) fn work(queue: &Queue) {
 /// A batch failed, and with it the lane: the cause, and what was queued behind.
 struct Failed {
     cause: DeviceError,
-    behind: Vec<Item>,
+    behind: VecDeque<Item>,
 }
 
 /// Fails the lane. Before any lease is released: who waits for a buffer must find the failure when
@@ -108,13 +110,6 @@ fn discard(queue: &Queue, cause: &DeviceError, items: impl Iterator<Item = Item>
         drop_guarded(commands);
         drop_guarded(leases);
         fail_signals(&signals, &cause.inherited(&queue.info.name, task.as_ref()));
-    }
-}
-
-fn fail_signals(signals: &[Point], cause: &DeviceError) {
-    for point in signals {
-        // Checked at submission: no lane owns these.
-        let _ = point.timeline().fail(cause.clone());
     }
 }
 

@@ -102,11 +102,4 @@ impl Batch {
     pub(crate) fn task(&self) -> Option<&Arc<str>> {
         self.task.as_ref()
     }
-
-    pub(super) fn fail_signals(&self, cause: &DeviceError) {
-        for point in &self.signals {
-            // Checked at submission: no lane owns these.
-            let _ = point.timeline().fail(cause.clone());
-        }
-    }
 }
