@@ -1,14 +1,19 @@
-//! Built-in rules, what they need to know about a model's heads, and targets such as `tp=4,pp=2`.
+//! Rules by the description of a model's family, and targets such as `tp=4,pp=2`.
 
+use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::path::Path;
 
 use serde::Deserialize;
 use syncline_layout::{
-    LayoutError, Mesh, MeshLayout, NamedStage, ShardRule, Stage, TensorRule, TensorSpec,
+    BlockRule, Dims, LayoutError, Mesh, MeshLayout, NamedStage, ShardRule, Stage, TensorRule,
+    TensorSpec,
 };
 
 use crate::error::CheckpointError;
-use crate::meaning::{Meanings, is_embedding, is_output};
+use crate::meaning::{
+    Block, Known, Meanings, Space, is_embedding, is_output, layer_name, pattern_of,
+};
 use crate::model::{Heads, Model};
 
 /// Axes in the order in which ranks count them, fastest first; others follow.
@@ -18,13 +23,6 @@ const AXES: [&str; 4] = ["tp", "ep", "pp", "dp"];
 #[serde(deny_unknown_fields)]
 struct RulesForm {
     tensor: Vec<TensorRule>,
-}
-
-/// The rules for Llama, Mistral, Qwen, Mixtral, Qwen MoE, GPT-NeoX and GPT-2.
-pub fn builtin_rules() -> Vec<TensorRule> {
-    let form: RulesForm =
-        toml::from_str(include_str!("rules/builtin.toml")).expect("the built-in rules are tested");
-    form.tensor
 }
 
 /// Reads rules, `[[tensor]]` entries as in a mesh layout.
@@ -57,8 +55,8 @@ pub fn parse_target(text: &str) -> Result<Mesh, CheckpointError> {
     Ok(Mesh { axes, ..Default::default() })
 }
 
-/// Adds the built-in rules after those that `layout` has, fitted to the model of the checkpoint at
-/// `source`.
+/// Adds the rules of the model's family after those that `layout` has; the model is that of the
+/// checkpoint at `source`.
 ///
 /// Attention is split between heads where their numbers are known; an output matrix that is absent
 /// is tied to the embeddings. An error says why the axes make no sense for this model. Whether the
@@ -73,17 +71,17 @@ pub fn add_builtin_rules(
         return Err(CheckpointError::Target(cause));
     }
     let model = Model::read(source);
-    let meanings = Meanings::new(&model, specs.iter().map(|spec| (&*spec.name, spec.shape)));
     // The rules speak of tp, which may be left out where it is 1.
     if !layout.mesh.axes.iter().any(|(axis, _)| axis == "tp") {
         layout.mesh.axes.insert(0, ("tp".to_owned(), 1));
     }
+    let own = layout.rules.iter().any(|rule| splits(rule, "tp"));
     layout.rules.extend(tied_output(specs));
-    layout.rules.extend(fitted_rules(specs, &meanings, layout.mesh.size("tp")));
+    let rules = family_rules(specs, &model, &layout.mesh);
+    let is_split = own || rules.iter().any(|rule| splits(rule, "tp"));
+    layout.rules.extend(rules);
     check_target(layout, specs)?;
-    let splits = |rule: &TensorRule| rule.shard.iter().any(|shard| shard.axis == "tp");
-    let is_split = |spec: &TensorSpec| layout.rule_for(&spec.name).is_some_and(splits);
-    if layout.mesh.size("tp") > 1 && !specs.iter().any(is_split) {
+    if layout.mesh.size("tp") > 1 && !is_split {
         let cause =
             "tp splits nothing: no rule knows a tensor of this model: give rules of its own";
         return Err(CheckpointError::Target(cause.to_owned()));
@@ -91,25 +89,38 @@ pub fn add_builtin_rules(
     Ok(())
 }
 
+fn splits(rule: &TensorRule, axis: &str) -> bool {
+    rule.shard.iter().any(|shard| shard.axis == axis)
+}
+
+/// The name of the family that the model of the checkpoint at `source` is of, if it is described.
+pub fn family_name(source: &Path) -> Option<&'static str> {
+    Model::read(source).family().map(|family| family.name.as_str())
+}
+
 /// Refuses more stages than layers, and ranks for experts that are not there.
 pub fn check_target(layout: &MeshLayout, specs: &[TensorSpec]) -> Result<(), CheckpointError> {
     let refused = |cause: String| Err(CheckpointError::Target(cause));
     let (stages, ep) = (layout.mesh.size("pp"), layout.mesh.size("ep"));
-    let names = || specs.iter().map(|spec| spec.name.as_str());
-    let splits = |axis: &str| {
-        layout.rules.iter().flat_map(|rule| &rule.shard).any(|shard| shard.axis == axis)
-    };
-    let last = names().filter_map(|name| layout.numbers.layer(name)).max();
-    let layers = last.map_or(0, |last| last.saturating_add(1));
-    if stages > 1 && stages > layers && !splits("pp") {
-        return refused(format!(
-            "pp={stages}: the model has {layers} layers, one stage each at most"
-        ));
+    let is_split = |axis: &str| layout.rules.iter().any(|rule| splits(rule, axis));
+    if stages > 1 && !is_split("pp") {
+        let rules = layout.rules_of(specs)?;
+        let in_stages = specs
+            .iter()
+            .zip(rules)
+            .filter(|(_, rule)| rule.is_none_or(|rule| layout.rules[rule].stage.is_none()));
+        let last = in_stages.filter_map(|(spec, _)| layout.numbers.layer(&spec.name)).max();
+        let layers = last.map_or(0, |last| last.saturating_add(1));
+        if stages > layers {
+            return refused(format!(
+                "pp={stages}: the model has {layers} layers, one stage each at most"
+            ));
+        }
     }
-    if ep == 1 || splits("ep") {
+    if ep == 1 || is_split("ep") {
         return Ok(());
     }
-    let last = names().filter_map(|name| layout.numbers.expert(name)).max();
+    let last = specs.iter().filter_map(|spec| layout.numbers.expert(&spec.name)).max();
     match last.map(|last| last.saturating_add(1)) {
         Some(experts) if experts >= ep => Ok(()),
         Some(experts) => refused(format!("ep={ep}: the model has {experts} experts")),
@@ -117,69 +128,152 @@ pub fn check_target(layout: &MeshLayout, specs: &[TensorSpec]) -> Result<(), Che
     }
 }
 
-/// The built-in rules, fitted to the model: where the heads of a family are, and which way its
-/// matrices lie.
-fn fitted_rules(specs: &[TensorSpec], meanings: &Meanings<'_>, tp: u64) -> Vec<TensorRule> {
-    // The first module with this name that has heads stands for all; where another differs, the
-    // proof refuses.
-    let module =
-        |ending: &'static str| specs.iter().filter_map(move |spec| spec.name.strip_suffix(ending));
-    let heads = |ending| {
-        let heads = module(ending).find_map(|scope| meanings.heads(scope).ok());
-        heads.filter(|heads| heads.can_split(tp))
-    };
-    let llama = heads(".q_proj.weight");
-    let neox = heads(".query_key_value.weight");
-    let gpt2 = heads(".c_attn.weight");
-    let is_output_first =
-        module(".c_fc.weight").find_map(|scope| meanings.is_output_first(scope)) == Some(true);
-    let fit = |mut rule: TensorRule| {
-        let pattern = rule.pattern.clone();
-        if tp == 1 {
-            // Nothing is split, whatever its shape.
-            rule.shard.clear();
+/// The rules by which a model is split as the description of its family says.
+fn family_rules(specs: &[TensorSpec], model: &Model, mesh: &Mesh) -> Vec<TensorRule> {
+    let meanings = Meanings::new(model, specs.iter().map(|spec| (&*spec.name, spec.shape)));
+    let plan = Planner { model, meanings, mesh };
+    // Tensors of one pattern and shape are alike.
+    let mut known: HashMap<(String, Dims), Option<TensorRule>> = HashMap::new();
+    let mut by_pattern: BTreeMap<String, Vec<(&str, Option<TensorRule>)>> = BTreeMap::new();
+    for spec in specs {
+        let pattern = pattern_of(&spec.name);
+        let rule =
+            known.entry((pattern.clone(), spec.shape)).or_insert_with(|| plan.rule(&pattern, spec));
+        let rules = by_pattern.entry(pattern).or_default();
+        // The first of each kind stands for all, until there is another kind.
+        if rules.len() != 1 || rules[0].1 != *rule {
+            rules.push((&spec.name, rule.clone()));
         }
-        let Some(shard) = rule.shard.first_mut() else { return vec![rule] };
-        match pattern.as_str() {
-            "**.self_attn.{q,k,v}_proj.{weight,bias}" => {
-                let Some(heads) = llama else { return vec![rule] };
-                let (mut query, mut key) = (rule.clone(), rule);
-                query.pattern = pattern.replace("{q,k,v}", "q");
-                key.pattern = pattern.replace("{q,k,v}", "{k,v}");
-                split_queries(&mut query.shard[0], heads, tp);
-                key.shard[0].unit = Some(heads.size);
-                key.shard[0].parts = (tp > heads.key_value).then_some(heads.key_value);
-                return vec![query, key];
+    }
+    let mut rules = Vec::new();
+    for (pattern, kinds) in by_pattern {
+        if let [(_, rule)] = &kinds[..] {
+            rules.extend(rule.clone());
+            continue;
+        }
+        // Layers differ: each tensor by its own name.
+        let named = specs.iter().filter(|spec| pattern_of(&spec.name) == pattern);
+        rules.extend(named.filter_map(|spec| {
+            let rule = known[&(pattern.clone(), spec.shape)].clone()?;
+            Some(TensorRule { pattern: spec.name.clone(), ..rule })
+        }));
+    }
+    rules
+}
+
+struct Planner<'a> {
+    model: &'a Model,
+    meanings: Meanings<'a>,
+    mesh: &'a Mesh,
+}
+
+impl Planner<'_> {
+    /// The rule for tensors like `spec`; `None` for those that no description knows.
+    fn rule(&self, pattern: &str, spec: &TensorSpec) -> Option<TensorRule> {
+        let plain = |stage| TensorRule {
+            pattern: pattern.to_owned(),
+            shard: Vec::new(),
+            stage,
+            tied_to: None,
+        };
+        let name = &spec.name;
+        let is_tower = self.model.tower_of(name).is_some();
+        let has_family = self.meanings.has_family(name);
+        let first = || Some(Stage::Named(NamedStage::First));
+        let described = self.meanings.described(name);
+        let known = match described {
+            Some(described) if has_family => self.meanings.by_description(name, described),
+            _ if is_tower => Known::Unknown,
+            _ => self.meanings.by_name(name),
+        };
+        let is_named = described.is_some_and(|described| has_family || !described.block.has_layers);
+        if known == Known::Unknown && !is_named {
+            let is_projector = name.split('.').any(|part| part == "multi_modal_projector");
+            return (is_tower || is_projector).then(|| plain(first()));
+        }
+        let stage = match described.and_then(|described| described.block.stage) {
+            _ if is_tower => first(),
+            Some(stage) if layer_name(name).is_none() => Some(Stage::Named(stage)),
+            _ => None,
+        };
+        let mut rule = plain(stage);
+        let is_whole = described.is_some_and(|described| described.block.whole.is_some());
+        match known {
+            Known::Meaning(meaning) => {
+                let key_values = match described {
+                    Some(described) => self.meanings.key_values(name, described),
+                    None => self.meanings.heads(&meaning.scope).ok().map(|heads| heads.key_value),
+                };
+                for (dim, blocks) in meaning.dims.iter().enumerate() {
+                    rule.shard.extend(self.shard(dim, blocks, key_values));
+                }
             }
-            "**.self_attn.o_proj.weight" => {
-                llama.iter().for_each(|heads| split_queries(shard, *heads, tp));
-            }
-            "gpt_neox.layers.*.attention.query_key_value.{weight,bias}" => {
-                shard.unit = neox.map(|heads| heads.size * 3);
-            }
-            "gpt_neox.layers.*.attention.dense.weight" => shard.unit = neox.map(|heads| heads.size),
-            "**.h.*.attn.c_attn.weight"
-            | "**.h.*.attn.c_attn.bias"
-            | "**.h.*.attn.c_proj.weight" => {
-                shard.unit = gpt2.map(|heads| heads.size);
-            }
-            "**.h.*.mlp.c_fc.weight" | "**.h.*.mlp.c_proj.weight" if is_output_first => {
-                shard.dim = 1 - shard.dim;
+            // What does not fit its description is split all the same, and refused for that.
+            Known::Unfit(_) if self.mesh.size("tp") > 1 && !is_whole => {
+                let dim = described.and_then(|described| described.split_dim());
+                let dim = dim.or(Some(0)).filter(|&dim| dim < spec.shape.len());
+                let plain = |dim| ShardRule {
+                    dim: dim as i64,
+                    axis: "tp".to_owned(),
+                    ..Default::default()
+                };
+                rule.shard.extend(dim.map(plain));
             }
             _ => {}
         }
-        vec![rule]
-    };
-    builtin_rules().into_iter().flat_map(fit).collect()
+        Some(rule)
+    }
+
+    /// How a dimension is split that these blocks fill.
+    fn shard(&self, dim: usize, blocks: &[Block], key_values: Option<u64>) -> Option<ShardRule> {
+        let first = blocks.first()?;
+        let axis = if first.space == Space::Experts { "ep" } else { "tp" };
+        let ranks = self.mesh.size(axis);
+        if ranks == 1 {
+            return None;
+        }
+        let rule = ShardRule { dim: dim as i64, axis: axis.to_owned(), ..Default::default() };
+        let parts: Vec<BlockRule> =
+            blocks.iter().map(|block| block_rule(block, key_values, ranks)).collect();
+        let is_alike = parts.iter().all(|part| *part == parts[0]);
+        let BlockRule { unit, parts: among, groups, .. } = parts[0].clone();
+        Some(match is_alike {
+            true if parts.len() == 1 => ShardRule { unit, parts: among, groups, ..rule },
+            true => {
+                let stride = Some(parts.len() as u64);
+                ShardRule { stride, unit, parts: among, groups, ..rule }
+            }
+            false => ShardRule { blocks: Some(parts), ..rule },
+        })
+    }
 }
 
-/// Key-value heads that are fewer than the ranks of tp are held by several, among whom the query
-/// heads of each are split; else query heads go where their key-value head goes.
-fn split_queries(shard: &mut ShardRule, heads: Heads, tp: u64) {
-    if tp > heads.key_value {
-        (shard.unit, shard.groups) = (Some(heads.size), Some(heads.key_value));
-    } else {
-        shard.unit = Some(heads.size * heads.group());
+/// How a block is split over `ranks`; as it falls where its items are too few, to be refused.
+fn block_rule(block: &Block, key_values: Option<u64>, ranks: u64) -> BlockRule {
+    let Block { space, items, unit } = *block;
+    let rule = BlockRule { size: items * unit, ..Default::default() };
+    let by = |unit| BlockRule { unit: Some(unit), ..rule.clone() };
+    let key_values = key_values.filter(|&count| count > 0);
+    match (space, key_values) {
+        (Space::Shared, _) => BlockRule { parts: Some(1), ..rule },
+        (Space::Query, Some(count)) if items.is_multiple_of(count) => {
+            let heads = Heads { query: items, key_value: count, size: unit };
+            match heads.can_split(ranks) {
+                false => rule,
+                // Query heads go where their key-value head goes.
+                true if ranks <= count => by(unit * heads.group()),
+                // Key-value heads are held by several ranks, which share the query heads of each.
+                true => BlockRule { groups: Some(count), ..by(unit) },
+            }
+        }
+        (Space::KeyValue, _) if ranks > items => {
+            // One for several ranks.
+            let parts = Some(items).filter(|&items| ranks.is_multiple_of(items));
+            BlockRule { parts, ..by(unit) }
+        }
+        _ if items < ranks => rule,
+        (Space::Inner | Space::Vocabulary, _) if unit == 1 => rule,
+        _ => by(unit),
     }
 }
 
@@ -197,6 +291,11 @@ fn tied_output(specs: &[TensorSpec]) -> Option<TensorRule> {
     let output = match embedding {
         "gpt_neox.embed_in.weight" => "embed_out.weight",
         name if name.starts_with("language_model.model.") => "language_model.lm_head.weight",
+        name if name.starts_with("bert.") => "cls.predictions.decoder.weight",
+        name if name.starts_with("roberta.") => "lm_head.decoder.weight",
+        name if name.starts_with("distilbert.") => "vocab_projector.weight",
+        name if name.starts_with("electra.") => "generator_lm_head.weight",
+        "model.embeddings.tok_embeddings.weight" => "decoder.weight",
         _ => "lm_head.weight",
     };
     Some(TensorRule {
@@ -205,29 +304,4 @@ fn tied_output(specs: &[TensorSpec]) -> Option<TensorRule> {
         stage: Some(Stage::Named(NamedStage::Last)),
         tied_to: Some(embedding.to_owned()),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use syncline_layout::{Dims, expand_ranges};
-
-    use super::*;
-    use crate::meaning::Known;
-
-    /// What a built-in rule splits is never taken for a tensor that only its user knows.
-    #[test]
-    fn the_proof_knows_all_that_the_rules_split() {
-        let model = Model::read(Path::new("absent"));
-        let shape = Dims::from_slice(&[4, 4]).unwrap();
-        let mut count = 0;
-        for rule in builtin_rules().iter().filter(|rule| !rule.shard.is_empty()) {
-            for pattern in expand_ranges(&rule.pattern).unwrap() {
-                let name = pattern.replace("**", "model.layers.0.x").replace('*', "0");
-                let meanings = Meanings::new(&model, [(&*name, shape)]);
-                assert_ne!(meanings.of(&name), Known::Unknown, "{name}");
-                count += 1;
-            }
-        }
-        assert!(count > 30, "{count}");
-    }
 }

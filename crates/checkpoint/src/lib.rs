@@ -7,11 +7,13 @@
 
 mod chunk;
 mod conversion;
+mod describe;
 mod destination;
 mod disk;
 mod dtype;
 mod element;
 mod error;
+mod extent;
 mod family;
 mod file;
 mod journal;
@@ -34,7 +36,7 @@ pub use destination::{Destination, target_specs};
 pub use disk::disk_gb_per_s;
 pub use element::ElementType;
 pub use error::CheckpointError;
-pub use family::{add_builtin_rules, builtin_rules, check_target, parse_rules, parse_target};
+pub use family::{add_builtin_rules, check_target, family_name, parse_rules, parse_target};
 pub use meaning::pattern_of;
 pub use safetensors::{Header, TensorEntry};
 pub use source::Checkpoint;

@@ -8,21 +8,54 @@ use std::collections::HashMap;
 
 use syncline_layout::Dims;
 
+use crate::describe::{Described, describe, family_in};
 use crate::model::{Heads, Model};
 
 /// What the items along a dimension are. Tensors of one module hold the same items of each on a
 /// rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Space {
     Query,
     KeyValue,
     /// Units between the two matrices of a feed-forward block.
     Inner,
     Vocabulary,
+    Experts,
+    /// Heads or channels of another kind, by the letter of their description.
+    Group(char),
+    /// What every rank needs as a whole.
+    Shared,
+}
+
+impl Space {
+    /// The space that a letter of a description stands for.
+    pub(crate) fn of(letter: char) -> Self {
+        match letter {
+            'Q' => Self::Query,
+            'K' => Self::KeyValue,
+            'I' => Self::Inner,
+            'V' => Self::Vocabulary,
+            'E' => Self::Experts,
+            _ => Self::Group(letter),
+        }
+    }
+
+    /// What its items are called.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Query => "query heads",
+            Self::KeyValue => "key-value heads",
+            Self::Inner => "inner units",
+            Self::Vocabulary => "tokens",
+            Self::Experts => "experts",
+            Self::Group(_) => "groups",
+            Self::Shared => "shared rows",
+        }
+    }
 }
 
 /// A run of `items` along a dimension, each of `unit` elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Block {
     pub space: Space,
     pub items: u64,
@@ -96,20 +129,29 @@ fn is_number(part: &str) -> bool {
 /// Returns `true` for the matrix that turns tokens into vectors.
 pub(crate) fn is_embedding(name: &str) -> bool {
     let parts: Vec<&str> = name.split('.').collect();
-    matches!(parts[..], [.., "embed_tokens" | "wte" | "embed_in", "weight"])
-        && layer_name(name).is_none()
+    let words = [
+        "embed_tokens",
+        "wte",
+        "embed_in",
+        "word_embeddings",
+        "tok_embeddings",
+        "token_embedding",
+        "embeddings",
+        "shared",
+    ];
+    matches!(parts[..], [.., word, "weight"] if words.contains(&word)) && layer_name(name).is_none()
 }
 
 /// Returns `true` for the matrix that turns vectors into tokens.
 pub(crate) fn is_output(name: &str) -> bool {
     let parts: Vec<&str> = name.split('.').collect();
-    let words = ["lm_head", "embed_out", "proj_out", "output", "output_layer"];
+    let words = ["lm_head", "embed_out", "proj_out", "output", "output_layer", "output_projection"];
     let [.., word, "weight"] = parts[..] else { return false };
     words.contains(&word) && layer_name(name).is_none()
 }
 
 /// Role and blocks of the dimensions, or why the tensor is not what its name says.
-type Split = Result<(Role, Vec<Vec<Block>>), String>;
+pub(crate) type Split = Result<(Role, Vec<Vec<Block>>), String>;
 
 /// The tensors of a model, and what is known of each.
 pub(crate) struct Meanings<'a> {
@@ -125,8 +167,56 @@ impl<'a> Meanings<'a> {
         Self { model, shapes: tensors.into_iter().collect() }
     }
 
-    /// What the tensor `name` is.
+    /// What the tensor `name` is: by what this module knows of names, or else by the description of
+    /// the model's family.
     pub(crate) fn of(&self, name: &str) -> Known {
+        let described = self.described(name).filter(|_| self.has_family(name));
+        let Some(described) = described else { return self.by_name(name) };
+        if described.block.whole.is_some() {
+            return self.by_description(name, described);
+        }
+        match (self.by_name(name), self.by_description(name, described)) {
+            (known @ Known::Meaning(_), _) => known,
+            (_, known @ Known::Meaning(_)) => known,
+            (Known::Unknown, other) | (other, _) => other,
+        }
+    }
+
+    /// Returns `true` if the model, or the tower of it that the tensor is of, is of a family that is
+    /// described.
+    pub(crate) fn has_family(&self, name: &str) -> bool {
+        family_in(self.model.stack_of(name)).is_some()
+    }
+
+    /// The description of the tensor: in the model's family, or among what many have in common.
+    pub(crate) fn described(&self, name: &str) -> Option<Described> {
+        describe(name, self.model.stack_of(name))
+    }
+
+    /// What the tensor is by the description.
+    pub(crate) fn by_description(&self, name: &str, described: Described) -> Known {
+        let Some(shape) = self.shapes.get(name) else { return Known::Unknown };
+        let scope = described.scope(name);
+        let split = described.split(shape, self.model.stack_of(name), self.query_rows(&scope));
+        match split {
+            Ok((role, dims)) => Known::Meaning(Meaning { scope, role, dims }),
+            Err(cause) => Known::Unfit(cause),
+        }
+    }
+
+    /// Key-value heads of the block that a described tensor is of.
+    pub(crate) fn key_values(&self, name: &str, described: Described) -> Option<u64> {
+        let scope = described.scope(name);
+        let keys = self.shape(&scope, "k_proj.weight");
+        described.key_values(self.model.stack_of(name), keys, self.query_rows(&scope))
+    }
+
+    fn query_rows(&self, scope: &str) -> Option<u64> {
+        self.shape(scope, "q_proj.weight").and_then(|shape| shape.first().copied())
+    }
+
+    /// What the tensor is by its name, for all families alike.
+    pub(crate) fn by_name(&self, name: &str) -> Known {
         let Some(shape) = self.shapes.get(name) else { return Known::Unknown };
         let parts: Vec<&str> = name.split('.').collect();
         let scope = |dropped: usize| parts[..parts.len() - dropped].join(".");

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use crate::describe::{Family, family_in, is_value};
 use crate::file::read_regular;
 
 pub(crate) const CONFIG_FILE: &str = "config.json";
@@ -12,9 +13,9 @@ pub(crate) const CONFIG_FILE: &str = "config.json";
 const NUMBER_MAX: u64 = 1 << 24;
 const HEADS_MAX: u64 = 1 << 16;
 
-const QUERY_HEADS: &[&str] =
+pub(crate) const QUERY_HEADS: &[&str] =
     &["num_attention_heads", "n_head", "num_heads", "n_heads", "num_query_heads"];
-const KEY_VALUE_HEADS: &[&str] = &[
+pub(crate) const KEY_VALUE_HEADS: &[&str] = &[
     "num_key_value_heads",
     "num_kv_heads",
     "n_head_kv",
@@ -22,12 +23,19 @@ const KEY_VALUE_HEADS: &[&str] = &[
     "num_query_groups",
     "multi_query_group_num",
 ];
-const HEAD_SIZES: &[&str] = &["head_dim", "head_size", "kv_channels", "d_kv"];
-const WIDTHS: &[&str] = &["hidden_size", "n_embd", "d_model"];
+pub(crate) const HEAD_SIZES: &[&str] = &["head_dim", "head_size", "kv_channels", "d_kv"];
+pub(crate) const WIDTHS: &[&str] = &["hidden_size", "n_embd", "d_model"];
 const LAYERS: &[&str] = &["num_hidden_layers", "n_layer", "num_layers", "n_layers"];
 
 /// Parts of a configuration that are about other stacks than the decoder's.
 const OTHER_STACKS: [&str; 6] = ["vision", "visual", "audio", "speech", "image", "quant"];
+
+/// How the configuration of a vision tower is called, and the parts of names that its tensors have.
+const VISION_CONFIGS: &[&str] = &["vision_config", "visual", "vision_cfg"];
+const VISION_PARTS: &[&str] =
+    &["visual", "vision_tower", "vision_model", "vision_encoder", "image_encoder"];
+const AUDIO_CONFIGS: &[&str] = &["audio_config", "audio_encoder_config", "speech_config"];
+const AUDIO_PARTS: &[&str] = &["audio_tower", "audio_model", "audio_encoder", "speech_encoder"];
 
 /// What is known of a model beside its tensors.
 #[derive(Clone, Debug)]
@@ -40,6 +48,60 @@ pub(crate) struct Model {
     pub kind: Option<String>,
     /// The tensors are those of a quantized model.
     pub is_quantized: bool,
+    /// What is said of the decoder, or of the only stack.
+    text: Stack,
+    /// What is said of towers, with the parts of names by which their tensors are known.
+    towers: Vec<(&'static [&'static str], Stack)>,
+}
+
+/// What a configuration says of one stack of layers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stack {
+    /// Model types, the nearest first.
+    kinds: Vec<String>,
+    objects: Vec<Map<String, Value>>,
+    /// Why nothing is known.
+    cause: Option<String>,
+}
+
+impl Stack {
+    /// The types of the model, the nearest first.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = &str> {
+        self.kinds.iter().map(String::as_str)
+    }
+
+    /// The one number under any of `names`, which may be paths such as `ffn_config.size`.
+    pub(crate) fn number(&self, names: &[&str]) -> Result<Option<u64>, String> {
+        let mut known = None;
+        for name in names {
+            let (path, leaf) = name.rsplit_once('.').unwrap_or(("", name));
+            let at = |object: &'_ Map<String, Value>| match path {
+                "" => Some(object.clone()),
+                path => object.get(path).and_then(Value::as_object).cloned(),
+            };
+            let objects: Vec<_> = self.objects.iter().filter_map(at).collect();
+            let objects: Vec<_> = objects.iter().collect();
+            match (known, number(&objects, &[leaf])?) {
+                (Some((other, before)), Some(value)) if before != value => {
+                    return Err(format!("`{other}` is {before}, and `{name}` {value}"));
+                }
+                (None, Some(value)) => known = Some((name, value)),
+                _ => {}
+            }
+        }
+        Ok(known.map(|(_, value)| value))
+    }
+
+    /// Returns `true` if the member `name` has this value.
+    pub(crate) fn is(&self, name: &str, value: &str) -> bool {
+        let found = self.objects.iter().find_map(|object| object.get(name));
+        is_value(found, value)
+    }
+
+    /// Says that a number is missing, or why nothing is known.
+    pub(crate) fn missing(&self, name: &str) -> String {
+        self.cause.clone().unwrap_or_else(|| format!("config.json has no `{name}`"))
+    }
 }
 
 /// Heads as a configuration gives them.
@@ -87,7 +149,9 @@ impl Model {
     }
 
     fn unknown(cause: String) -> Self {
-        Self { heads: Err(cause), layers: None, kind: None, is_quantized: false }
+        let text = Stack { cause: Some(cause.clone()), ..Default::default() };
+        let towers = Vec::new();
+        Self { heads: Err(cause), layers: None, kind: None, is_quantized: false, text, towers }
     }
 
     fn parse(root: &Map<String, Value>) -> Self {
@@ -101,8 +165,46 @@ impl Model {
         });
         let kind = root.get("model_type").and_then(Value::as_str).map(str::to_owned);
         let is_quantized = root.get("quantization_config").is_some_and(|value| !value.is_null());
-        Self { heads, layers: get(LAYERS).ok().flatten(), kind, is_quantized }
+        let objects = if found.is_empty() { vec![root] } else { found.clone() };
+        let mut kinds: Vec<String> = objects.iter().filter_map(|object| kind_of(object)).collect();
+        kinds.reverse();
+        kinds.extend(kind.clone());
+        let text =
+            Stack { kinds, objects: objects.into_iter().cloned().collect(), ..Default::default() };
+        let mut towers = Vec::new();
+        for (configs, parts) in [(VISION_CONFIGS, VISION_PARTS), (AUDIO_CONFIGS, AUDIO_PARTS)] {
+            let mut objects = configs.iter().filter_map(|name| root.get(*name)?.as_object());
+            if let Some(object) = objects.next() {
+                let of_tower = |kind| format!("{kind}_vision");
+                let own = kind_of(object);
+                let kinds = [own.clone(), own.map(of_tower), kind.clone().map(of_tower)];
+                let kinds = kinds.into_iter().flatten().collect();
+                let objects = vec![object.clone()];
+                towers.push((parts, Stack { kinds, objects, ..Default::default() }));
+            }
+        }
+        Self { heads, layers: get(LAYERS).ok().flatten(), kind, is_quantized, text, towers }
     }
+
+    /// The family of the decoder, or of the only stack.
+    pub(crate) fn family(&self) -> Option<&'static Family> {
+        family_in(&self.text)
+    }
+
+    /// What is known of the stack that the tensor `name` is of.
+    pub(crate) fn stack_of(&self, name: &str) -> &Stack {
+        self.tower_of(name).unwrap_or(&self.text)
+    }
+
+    /// The tower that the tensor `name` is of, if it is of one.
+    pub(crate) fn tower_of(&self, name: &str) -> Option<&Stack> {
+        let is_of = |parts: &[&str]| name.split('.').any(|part| parts.contains(&part));
+        self.towers.iter().find(|(parts, _)| is_of(parts)).map(|(_, stack)| stack)
+    }
+}
+
+fn kind_of(object: &Map<String, Value>) -> Option<String> {
+    object.get("model_type").and_then(Value::as_str).map(str::to_owned)
 }
 
 /// The objects that speak of a decoder's heads: the root and those inside of it, other stacks left

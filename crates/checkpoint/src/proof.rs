@@ -19,13 +19,22 @@ use crate::model::Model;
 /// Parts of names by which tensors that predict several tokens at once are known.
 const PREDICTORS: [&str; 6] = ["mtp", "nextn", "eh_proj", "enorm", "hnorm", "shared_head"];
 
+/// Parts of names of what is added to embeddings.
+const POSITIONS: [&str; 5] = [
+    "wpe",
+    "embed_positions",
+    "position_embeddings",
+    "position_embedding",
+    "token_type_embeddings",
+];
+
 /// Finds out why `layout` is not known to be right for `model`, each reason once; none if it is.
 pub(crate) fn doubts(layout: &Layout, model: &Model) -> Vec<String> {
     let shapes = layout.tensors().iter().map(|tensor| (tensor.name(), *tensor.shape()));
     let proof = Proof { layout, model, meanings: Meanings::new(model, shapes) };
     let mut found = BTreeSet::new();
     proof.coverage(&mut found);
-    proof.blocks(&mut found);
+    proof.layers(&mut found);
     proof.stages(&mut found);
     found.into_iter().collect()
 }
@@ -57,59 +66,49 @@ impl<'a> Proof<'a> {
         }
     }
 
-    /// Blocks, such as the attention of a layer; those of alike layers are judged once.
-    fn blocks(&self, found: &mut BTreeSet<String>) {
-        let mut blocks: BTreeMap<&str, Vec<&'a TensorLayout>> = BTreeMap::new();
+    /// Layers, and what is beside them; alike layers are judged once.
+    fn layers(&self, found: &mut BTreeSet<String>) {
+        let mut layers: BTreeMap<&str, Vec<&'a TensorLayout>> = BTreeMap::new();
         for tensor in self.layout.tensors() {
-            blocks.entry(block_of(tensor.name())).or_default().push(tensor);
+            layers.entry(layer_of(tensor.name())).or_default().push(tensor);
         }
         let mut seen = HashSet::new();
-        for (block, tensors) in blocks {
+        for (layer, tensors) in layers {
             let alike = |tensor: &&'a TensorLayout| {
-                (&tensor.name()[block.len()..], Arc::as_ptr(tensor.placement()))
+                (&tensor.name()[layer.len()..], Arc::as_ptr(tensor.placement()))
             };
             let key: Vec<_> = tensors.iter().map(alike).collect();
-            if seen.insert((pattern_of(block), key)) {
-                self.block(&tensors, found);
+            if seen.insert((pattern_of(layer), key)) {
+                self.layer(&tensors, found);
             }
         }
     }
 
-    fn block(&self, tensors: &[&'a TensorLayout], found: &mut BTreeSet<String>) {
+    fn layer(&self, tensors: &[&'a TensorLayout], found: &mut BTreeSet<String>) {
         let member = |tensor: &&'a TensorLayout| {
             let (placement, shape) = (tensor.placement(), *tensor.shape());
             let is_split = placement.shards().iter().any(|shard| shard.shape != shape);
             Member { tensor, known: self.meanings.of(tensor.name()), is_split }
         };
         let members: Vec<Member<'_>> = tensors.iter().map(member).collect();
-        let is_known = |member: &&Member<'_>| member.is_split && member.known != Known::Unknown;
-        let Some(split) = members.iter().find(is_known) else { return };
-        let mut unfit: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
-        for Member { tensor, known, .. } in &members {
-            let pattern = pattern_of(tensor.name());
-            match known {
-                Known::Unfit(cause) => drop(unfit.entry(cause).or_default().insert(pattern)),
-                // One number stands for the whole of a tensor, on whichever rank.
-                Known::Unknown if tensor.shape().volume() != 1 => {
-                    let beside = pattern_of(split.tensor.name());
-                    found.insert(format!("`{pattern}` is not known, and `{beside}` is split"));
-                }
-                _ => {}
-            }
-        }
-        for (cause, patterns) in unfit {
-            let only = patterns.first().filter(|_| patterns.len() == 1);
-            let block = || pattern_of(block_of(split.tensor.name()));
-            found.insert(format!("`{}`: {cause}", only.cloned().unwrap_or_else(block)));
-        }
-        let mut scopes: BTreeMap<&str, Vec<(&TensorLayout, &Meaning)>> = BTreeMap::new();
+        let mut blocks: BTreeMap<&str, Vec<&Member<'_>>> = BTreeMap::new();
+        let mut scopes: BTreeMap<&str, Vec<&Member<'_>>> = BTreeMap::new();
         for member in &members {
+            blocks.entry(block_of(member.tensor.name())).or_default().push(member);
             if let Known::Meaning(meaning) = &member.known {
-                scopes.entry(&meaning.scope).or_default().push((member.tensor, meaning));
+                scopes.entry(&meaning.scope).or_default().push(member);
             }
         }
+        blocks.values().for_each(|members| block(members, found));
         for (scope, members) in scopes {
-            if let Err(cause) = check_scope(&members) {
+            if !members.iter().any(|member| member.is_split) {
+                continue;
+            }
+            let meanings = members.iter().filter_map(|member| match &member.known {
+                Known::Meaning(meaning) => Some((member.tensor, meaning)),
+                _ => None,
+            });
+            if let Err(cause) = check_scope(&meanings.collect::<Vec<_>>()) {
                 found.insert(format!("`{}`: {cause}", pattern_of(scope)));
             }
         }
@@ -118,8 +117,12 @@ impl<'a> Proof<'a> {
     /// Where layers are on different ranks, the first and the last one have what they need.
     fn stages(&self, found: &mut BTreeSet<String>) {
         let mut layers: BTreeMap<(&str, u64), BTreeSet<u32>> = BTreeMap::new();
-        let mut others = Vec::new();
+        let (mut others, mut towers) = (Vec::new(), Vec::new());
         for tensor in self.layout.tensors() {
+            if is_tower(tensor.name()) {
+                towers.push(tensor);
+                continue;
+            }
             match layer_name(tensor.name()) {
                 Some(at) => layers.entry((at.stack, at.layer)).or_default().extend(ranks(tensor)),
                 None => others.push(tensor),
@@ -154,6 +157,13 @@ impl<'a> Proof<'a> {
             found
                 .insert(format!("stages: `{stack}` has {layers} layers, config.json says {count}"));
         }
+        // What sees or hears feeds the first layer.
+        for tensor in towers {
+            if !first_ranks.is_subset(&ranks(tensor).collect()) {
+                let name = pattern_of(tensor.name());
+                found.insert(format!("the first stage lacks `{name}`"));
+            }
+        }
         let last_ranks = &layers[&(*stack, *last)];
         self.ends(&others, first_ranks, last_ranks, &all, found);
     }
@@ -177,15 +187,23 @@ impl<'a> Proof<'a> {
             }
             let parts: Vec<&str> = name.split('.').collect();
             let at_end = match parts[..] {
-                [.., "norm" | "ln_f" | "final_layer_norm", _] => true,
-                [.., "wpe", "weight"] => false,
+                [
+                    ..,
+                    "norm" | "ln_f" | "final_layer_norm" | "final_layernorm" | "norm_f"
+                    | "embedding_norm" | "layer_norm",
+                    _,
+                ] => true,
+                [.., "lm_head" | "embed_out", "bias"] => true,
+                [.., part, "weight"] if POSITIONS.contains(&part) => false,
+                [.., "word_embeddings_layernorm", _] => false,
                 _ if is_embedding(name) || is_output(name) => false,
                 _ => {
                     found.insert(format!("`{name}` is not known, and only some stages hold it"));
                     continue;
                 }
             };
-            let at_start = is_embedding(name) || parts.contains(&"wpe");
+            let start = ["wpe", "embed_positions", "word_embeddings_layernorm"];
+            let at_start = is_embedding(name) || parts.iter().any(|part| start.contains(part));
             let at_end = at_end || is_output_tensor(tensor) || (is_embedding(name) && !has_output);
             if at_start && !first.is_subset(&ranks) {
                 found.insert(format!("the first stage lacks `{name}`"));
@@ -197,8 +215,47 @@ impl<'a> Proof<'a> {
     }
 }
 
+/// Returns `true` for tensors of what a model sees and hears with.
+fn is_tower(name: &str) -> bool {
+    let words = ["visual", "vision_tower", "vision_model", "multi_modal_projector", "audio_tower"];
+    name.split('.').any(|part| words.contains(&part))
+}
+
 fn ranks(tensor: &TensorLayout) -> impl Iterator<Item = u32> {
     tensor.placement().shards().iter().map(|shard| shard.rank)
+}
+
+/// Of a block of which a part is split, all is known and fits.
+fn block(members: &[&Member<'_>], found: &mut BTreeSet<String>) {
+    let is_known = |member: &&&Member<'_>| member.is_split && member.known != Known::Unknown;
+    let Some(split) = members.iter().find(is_known) else { return };
+    let mut unfit: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for Member { tensor, known, .. } in members {
+        let pattern = pattern_of(tensor.name());
+        match known {
+            Known::Unfit(cause) => drop(unfit.entry(cause).or_default().insert(pattern)),
+            // One number stands for the whole of a tensor, on whichever rank.
+            Known::Unknown if tensor.shape().volume() != 1 => {
+                let beside = pattern_of(split.tensor.name());
+                found.insert(format!("`{pattern}` is not known, and `{beside}` is split"));
+            }
+            _ => {}
+        }
+    }
+    for (cause, patterns) in unfit {
+        let only = patterns.first().filter(|_| patterns.len() == 1);
+        let block = || pattern_of(block_of(split.tensor.name()));
+        found.insert(format!("`{}`: {cause}", only.cloned().unwrap_or_else(block)));
+    }
+}
+
+/// The layer that a tensor is of: `model.layers.3`, or nothing.
+fn layer_of(name: &str) -> &str {
+    match layer_name(name) {
+        Some(at) if !at.rest.is_empty() => &name[..name.len() - at.rest.len() - 1],
+        Some(_) => name,
+        None => "",
+    }
 }
 
 /// The part of a model that a tensor computes with: `model.layers.3.mlp`, or the module that it is
@@ -240,12 +297,12 @@ fn check_scope(members: &[(&TensorLayout, &Meaning)]) -> Result<(), String> {
     for block in blocks() {
         let known = *counts.entry(block.space).or_insert(block.items);
         if known != block.items {
-            let (what, items) = (what(block.space), block.items);
+            let (what, items) = (block.space.name(), block.items);
             return Err(format!("{known} {what} on one side and {items} on the other"));
         }
     }
     let has = |role| members.iter().any(|(_, meaning)| meaning.role == role);
-    if counts.keys().any(|&space| space != Space::Vocabulary)
+    if counts.keys().any(|&space| ![Space::Vocabulary, Space::Shared].contains(&space))
         && !(has(Role::Producer) && has(Role::Consumer))
     {
         let name = members[0].0.name().rsplit('.').take(2).collect::<Vec<_>>();
@@ -296,15 +353,6 @@ struct Held<'a> {
     shard: &'a Shard,
 }
 
-fn what(space: Space) -> &'static str {
-    match space {
-        Space::Query => "query heads",
-        Space::KeyValue => "key-value heads",
-        Space::Inner => "inner units",
-        Space::Vocabulary => "tokens",
-    }
-}
-
 fn check_rank(held: &[Held<'_>], counts: &BTreeMap<Space, u64>) -> Result<(), String> {
     let mut items: BTreeMap<Space, (Vec<Range<u64>>, &str)> = BTreeMap::new();
     for Held { tensor, meaning, shard } in held {
@@ -321,7 +369,7 @@ fn check_rank(held: &[Held<'_>], counts: &BTreeMap<Space, u64>) -> Result<(), St
                 continue;
             }
             for (block, found) in blocks.iter().zip(items_of(&spans, blocks)) {
-                let what = what(block.space);
+                let what = block.space.name();
                 let found = found.ok_or_else(|| format!("holds parts of {what} in `{leaf}`"))?;
                 if found.is_empty() && block.items > 0 {
                     let count = block.items;

@@ -325,7 +325,8 @@ fn stages_through_layers_that_predict_more_tokens_or_two_stacks_are_refused() {
         ("deepseek", "model.layers.2.eh_proj.weight", HEADS, "predicts more tokens"),
         ("embedding", "model.layers.2.embed_tokens.weight", HEADS, "predicts more tokens"),
         ("qwen", "mtp.layers.0.mlp.weight", HEADS, "alike"),
-        ("tower", "visual.blocks.0.attn.qkv.weight", HEADS, "alike"),
+        ("tower", "visual.blocks.0.attn.qkv.weight", HEADS, ""),
+        ("tower of two", "visual.blocks.{0,1}.attn.qkv.weight", HEADS, "the first stage lacks"),
         ("head", "mtp.fc.weight", HEADS, "predicts more tokens"),
         ("projector", "projector.fc.weight", HEADS, ""),
         (
@@ -336,7 +337,9 @@ fn stages_through_layers_that_predict_more_tokens_or_two_stacks_are_refused() {
         ),
     ] {
         let mut tensors = llama(rng, 2, 0);
-        extra(&mut tensors, tensor_name, rng);
+        for name in syncline_layout::expand_ranges(tensor_name).unwrap() {
+            extra(&mut tensors, &name, rng);
+        }
         let from = folder.join(name).join("in");
         write_model(&from, &tensors, config);
         if words.is_empty() {

@@ -15,6 +15,7 @@
 mod casts;
 mod convert;
 mod damage;
+mod described;
 mod families;
 mod heads;
 mod hostile;

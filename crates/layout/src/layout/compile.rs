@@ -37,6 +37,8 @@ type LocalNames = Vec<(u32, String)>;
 pub(super) struct Compiler<'a> {
     form: &'a MeshLayout,
     rules: RuleSet<'a>,
+    /// Of each tensor.
+    rule_of: Vec<Option<usize>>,
     builder: LayoutBuilder,
     placements: HashMap<PlacementKey, Arc<Placement>>,
     layers: u64,
@@ -47,10 +49,16 @@ pub(super) struct Compiler<'a> {
 impl<'a> Compiler<'a> {
     pub(super) fn new(form: &'a MeshLayout, specs: &[TensorSpec]) -> Result<Self, LayoutError> {
         let rules = RuleSet::new(&form.rules)?;
+        let rule_of: Vec<Option<usize>> =
+            specs.iter().map(|spec| rules.index_of(&spec.name)).collect();
         let (mut layers, mut experts) = (0, HashMap::new());
         let mut last_layer = "";
-        for spec in specs {
-            if let Some(layer) = form.numbers.layer(&spec.name).filter(|&layer| layer >= layers) {
+        for (spec, rule) in specs.iter().zip(&rule_of) {
+            // What has a stage of its own is none of the layers that stages share.
+            let has_stage = rule.is_some_and(|rule| form.rules[rule].stage.is_some());
+            if let Some(layer) =
+                form.numbers.layer(&spec.name).filter(|&layer| layer >= layers && !has_stage)
+            {
                 layers = layer.saturating_add(1);
                 last_layer = &spec.name;
             }
@@ -83,12 +91,11 @@ impl<'a> Compiler<'a> {
             }
         }
         let (builder, placements) = (Layout::builder(), HashMap::new());
-        Ok(Self { form, rules, builder, placements, layers, experts })
+        Ok(Self { form, rules, rule_of, builder, placements, layers, experts })
     }
 
     pub(super) fn run(mut self, specs: &[TensorSpec]) -> Result<Layout, LayoutError> {
-        let rule_of: Vec<Option<usize>> =
-            specs.iter().map(|spec| self.rules.index_of(&spec.name)).collect();
+        let rule_of = std::mem::take(&mut self.rule_of);
         let mut ties = ties(&self.rules, specs, &rule_of)?;
         for (spec, &rule) in specs.iter().zip(&rule_of) {
             if self.rules.tied_to(&spec.name, rule).is_some() {

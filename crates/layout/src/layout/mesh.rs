@@ -5,6 +5,7 @@ use serde::Deserialize;
 use super::compile::Compiler;
 use super::names::NameNumbers;
 use super::pattern::Pattern;
+use super::rule_set::RuleSet;
 use super::rules::TensorRule;
 use super::{Layout, TensorSpec, WORLD_MAX};
 use crate::error::LayoutError;
@@ -131,6 +132,12 @@ impl MeshLayout {
             Pattern::new(&rule.pattern).is_ok_and(|pattern| pattern.matches(name))
         };
         self.rules.iter().find(fits)
+    }
+
+    /// The rule of each tensor, as a position in [`rules`](Self::rules); `None` where none matches.
+    pub fn rules_of(&self, specs: &[TensorSpec]) -> Result<Vec<Option<usize>>, LayoutError> {
+        let rules = RuleSet::new(&self.rules)?;
+        Ok(specs.iter().map(|spec| rules.index_of(&spec.name)).collect())
     }
 
     /// The explicit form for these tensors.

@@ -1,8 +1,11 @@
 //! Rules of the mesh form, as written and as applied to one tensor on one PE.
 
+use std::fmt;
 use std::ops::Range;
 
 use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
 /// Blocks that a stride may stand for; a bound on what a typing error can cost.
 const BLOCKS_MAX: u64 = 1 << 16;
@@ -64,9 +67,9 @@ pub struct ShardRule {
     pub dim: i64,
     /// The mesh axis.
     pub axis: String,
-    /// Sizes of the blocks of a fused tensor, each split by itself.
+    /// Blocks of a fused tensor, each split by itself.
     #[serde(default)]
-    pub blocks: Option<Vec<u64>>,
+    pub blocks: Option<Vec<BlockRule>>,
     /// So many equal blocks, each split by itself.
     #[serde(default)]
     pub stride: Option<u64>,
@@ -81,6 +84,70 @@ pub struct ShardRule {
     /// that share a key-value head.
     #[serde(default)]
     pub groups: Option<u64>,
+}
+
+/// A block of a fused tensor: its size, and how it is split if not as the rule says.
+///
+/// Reads from a number or from a table with `size`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockRule {
+    /// Elements along the dimension.
+    pub size: u64,
+    /// As the member of [`ShardRule`], for this block.
+    pub unit: Option<u64>,
+    /// As the member of [`ShardRule`], for this block; 1 gives the whole block to every PE.
+    pub parts: Option<u64>,
+    /// As the member of [`ShardRule`], for this block.
+    pub groups: Option<u64>,
+}
+
+impl From<u64> for BlockRule {
+    fn from(size: u64) -> Self {
+        Self { size, ..Default::default() }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BlockForm {
+    size: u64,
+    #[serde(default)]
+    unit: Option<u64>,
+    #[serde(default)]
+    parts: Option<u64>,
+    #[serde(default)]
+    groups: Option<u64>,
+}
+
+impl<'de> Deserialize<'de> for BlockRule {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(BlockVisitor)
+    }
+}
+
+struct BlockVisitor;
+
+impl<'de> Visitor<'de> for BlockVisitor {
+    type Value = BlockRule;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a size or a table with `size`")
+    }
+
+    fn visit_u64<E: Error>(self, size: u64) -> Result<BlockRule, E> {
+        Ok(size.into())
+    }
+
+    fn visit_i64<E: Error>(self, size: i64) -> Result<BlockRule, E> {
+        let negative = || E::custom(format_args!("{size} elements: expected 0 or more"));
+        u64::try_from(size).map(BlockRule::from).map_err(|_| negative())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<BlockRule, A::Error> {
+        let form = BlockForm::deserialize(MapAccessDeserializer::new(map))?;
+        let BlockForm { size, unit, parts, groups } = form;
+        Ok(BlockRule { size, unit, parts, groups })
+    }
 }
 
 /// The part `index` of `count` elements split into `parts`: the first ones get one more.
@@ -101,36 +168,46 @@ impl ShardRule {
         axis_size: u64,
     ) -> Result<Vec<Range<u64>>, String> {
         let total: u64 = spans.iter().map(|span| span.end - span.start).sum();
-        let (parts, at) = match self.parts {
-            None => (axis_size, at),
-            Some(parts) if parts > 0 && axis_size.is_multiple_of(parts) => {
-                (parts, at / (axis_size / parts))
-            }
-            Some(parts) => {
-                return Err(format!(
-                    "{parts} parts do not divide axis `{}` of {axis_size}",
-                    self.axis
-                ));
-            }
-        };
         let mut kept = Vec::new();
         let mut start = 0;
-        for block in self.block_sizes(total)? {
-            let unit = self.unit.unwrap_or(1);
-            if unit == 0 || !block.is_multiple_of(unit) {
-                return Err(format!("{block} elements are no multiple of the unit {unit}"));
+        for block in self.block_rules(total)? {
+            let (parts, at) = self.parts(block.parts.or(self.parts), at, axis_size)?;
+            let unit = block.unit.or(self.unit).unwrap_or(1);
+            if unit == 0 || !block.size.is_multiple_of(unit) {
+                let size = block.size;
+                return Err(format!("{size} elements are no multiple of the unit {unit}"));
             }
-            let part = self.part(block / unit, parts, at)?;
+            let part = self.part(&block, block.size / unit, parts, at)?;
             select(spans, start + part.start * unit..start + part.end * unit, &mut kept);
-            start += block;
+            start += block.size;
         }
         Ok(kept)
     }
 
+    /// Into how many parts a block is split, and which of them position `at` keeps.
+    fn parts(&self, parts: Option<u64>, at: u64, axis_size: u64) -> Result<(u64, u64), String> {
+        match parts {
+            None => Ok((axis_size, at)),
+            Some(parts) if parts > 0 && axis_size.is_multiple_of(parts) => {
+                Ok((parts, at / (axis_size / parts)))
+            }
+            Some(parts) => {
+                Err(format!("{parts} parts do not divide axis `{}` of {axis_size}", self.axis))
+            }
+        }
+    }
+
     /// The items of `count` that position `at` of `parts` keeps.
-    fn part(&self, count: u64, parts: u64, at: u64) -> Result<Range<u64>, String> {
-        let Some(groups) = self.groups else { return Ok(split(count, parts, at)) };
-        if self.parts.is_some() {
+    fn part(
+        &self,
+        block: &BlockRule,
+        count: u64,
+        parts: u64,
+        at: u64,
+    ) -> Result<Range<u64>, String> {
+        let groups = block.groups.or(self.groups.filter(|_| block.parts.is_none()));
+        let Some(groups) = groups else { return Ok(split(count, parts, at)) };
+        if block.parts.or(self.parts).is_some() {
             return Err("give `parts` or `groups`, not both".to_owned());
         }
         if groups == 0 || !parts.is_multiple_of(groups) || !count.is_multiple_of(groups) {
@@ -145,16 +222,17 @@ impl ShardRule {
         Ok(start + part.start..start + part.end)
     }
 
-    fn block_sizes(&self, total: u64) -> Result<Vec<u64>, String> {
+    fn block_rules(&self, total: u64) -> Result<Vec<BlockRule>, String> {
         match (&self.blocks, self.stride) {
             (Some(_), Some(_)) => Err("give `blocks` or `stride`, not both".to_owned()),
             (Some(blocks), None) => {
-                let sum = blocks.iter().try_fold(0u64, |sum, &block| sum.checked_add(block));
+                let sizes: Vec<u64> = blocks.iter().map(|block| block.size).collect();
+                let sum = sizes.iter().try_fold(0u64, |sum, &size| sum.checked_add(size));
                 if sum == Some(total) {
                     return Ok(blocks.clone());
                 }
                 Err(format!(
-                    "blocks {blocks:?} do not add up to the {total} elements of dimension {}",
+                    "blocks {sizes:?} do not add up to the {total} elements of dimension {}",
                     self.dim
                 ))
             }
@@ -162,13 +240,13 @@ impl ShardRule {
                 "stride {stride} stands for too many blocks: give at most {BLOCKS_MAX}"
             )),
             (None, Some(stride)) if stride > 0 && total.is_multiple_of(stride) => {
-                Ok(vec![total / stride; stride as usize])
+                Ok(vec![(total / stride).into(); stride as usize])
             }
             (None, Some(stride)) => Err(format!(
                 "stride {stride} does not divide the {total} elements of dimension {}",
                 self.dim
             )),
-            (None, None) => Ok(vec![total]),
+            (None, None) => Ok(vec![total.into()]),
         }
     }
 }
@@ -207,7 +285,8 @@ mod tests {
 
     #[test]
     fn blocks_are_split_one_by_one() {
-        let rule = ShardRule { blocks: Some(vec![4, 2, 2]), ..Default::default() };
+        let rule =
+            ShardRule { blocks: Some([4, 2, 2].map(BlockRule::from).into()), ..Default::default() };
         assert_eq!(rule.apply(&[0..8], 1, 2).unwrap(), [2..4, 5..6, 7..8]);
         let rule = ShardRule { stride: Some(2), ..Default::default() };
         assert_eq!(rule.apply(&[0..8], 0, 2).unwrap(), [0..2, 4..6]);
@@ -245,10 +324,29 @@ mod tests {
     }
 
     #[test]
+    fn blocks_may_be_split_each_in_its_own_way() {
+        let text = "axis = \"tp\"\ndim = 0\nblocks = [{size = 8, groups = 2, unit = 2}, \
+                    {size = 4, parts = 2}, {size = 3, parts = 1}]";
+        let rule = syncline_files::from_toml::<ShardRule>(text).unwrap();
+        let of = |at| rule.apply(&[0..15], at, 4).unwrap();
+        assert_eq!([of(0), of(1)], [[0..2, 8..10, 12..15], [2..4, 8..10, 12..15]]);
+        assert_eq!([of(2), of(3)], [vec![4..6, 10..15], vec![6..8, 10..15]]);
+        for (wrong, words) in [("-1", "-1 elements"), ("{size = 1, units = 1}", "units")] {
+            let text = text.replace("{size = 3, parts = 1}", wrong);
+            let error = syncline_files::from_toml::<ShardRule>(&text).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+
+    #[test]
     fn what_does_not_fit_is_refused() {
         let of = |rule: ShardRule| rule.apply(&[0..9], 0, 2).unwrap_err();
         assert!(
-            of(ShardRule { blocks: Some(vec![4, 4]), ..Default::default() }).contains("add up")
+            of(ShardRule {
+                blocks: Some([4, 4].map(BlockRule::from).into()),
+                ..Default::default()
+            })
+            .contains("add up")
         );
         assert!(of(ShardRule { stride: Some(2), ..Default::default() }).contains("divide"));
         assert!(of(ShardRule { stride: Some(0), ..Default::default() }).contains("divide"));

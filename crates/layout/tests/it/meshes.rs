@@ -62,7 +62,7 @@ fn any_rule(rng: &mut Rng, spec: &TensorSpec) -> Option<TensorRule> {
             match rng.below(4) {
                 0 => {
                     let cut = rng.range(0..size + 1);
-                    rule.blocks = Some(vec![cut, size - cut]);
+                    rule.blocks = Some(vec![cut.into(), (size - cut).into()]);
                 }
                 1 if size.is_multiple_of(2) => rule.stride = Some(2),
                 _ => {}
