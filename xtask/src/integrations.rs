@@ -32,7 +32,23 @@ pub struct Suite {
 }
 
 /// Every suite.
-const SUITES: &[Suite] = &[];
+const SUITES: &[Suite] = &[Suite {
+    name: "transformers",
+    packages: &["torch==2.15.0", "transformers==5.23.0"],
+    pip_arguments: &[],
+    needs_bytes: 9 << 30,
+    run: transformers,
+}];
+
+/// Splits tiny models of every family, and runs the ranks side by side in transformers' modules.
+fn transformers(python: &Path) -> Result<(), String> {
+    command::cargo(&["build", "--package", "syncline-cli"], &[])?;
+    let folder = Path::new(FOLDER).join("transformers-models");
+    let _ = fs::remove_dir_all(&folder);
+    let mut check = Command::new(python);
+    check.arg("xtask/integrations/transformers/check.py").arg("target/debug/syncline");
+    command::run(check.arg(&folder))
+}
 
 /// Runs the suites that `only` names; all if there are none.
 pub fn run(only: &[&str]) -> Result<(), String> {
