@@ -55,7 +55,7 @@ pub fn parse_target(text: &str) -> Result<Mesh, CheckpointError> {
     Ok(Mesh { axes, ..Default::default() })
 }
 
-/// Adds the rules of the model's family after those that `layout` has; the model is that of the
+/// Adds the rules of the model's family after the rules that `layout` has; the model is that of the
 /// checkpoint at `source`.
 ///
 /// Attention is split between heads where their numbers are known; an output matrix that is absent
@@ -168,7 +168,7 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// The rule for tensors like `spec`; `None` for those that no description knows.
+    /// The rule for tensors like `spec`; `None` if no description knows them.
     fn rule(&self, pattern: &str, spec: &TensorSpec) -> Option<TensorRule> {
         let plain = |stage| TensorRule {
             pattern: pattern.to_owned(),

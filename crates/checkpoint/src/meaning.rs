@@ -83,7 +83,7 @@ pub(crate) struct Meaning {
     pub dims: Vec<Vec<Block>>,
 }
 
-/// What is known of a tensor.
+/// Knowledge of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     Meaning(Meaning),
@@ -101,7 +101,7 @@ pub(crate) struct LayerName<'a> {
     pub rest: &'a str,
 }
 
-/// Takes the name of a layer's tensor apart.
+/// Splits the name of a layer's tensor.
 pub(crate) fn layer_name(name: &str) -> Option<LayerName<'_>> {
     let mut follows = false;
     let mut start = 0;
@@ -153,7 +153,7 @@ pub(crate) fn is_output(name: &str) -> bool {
 /// Role and blocks of the dimensions, or why the tensor is not what its name says.
 pub(crate) type Split = Result<(Role, Vec<Vec<Block>>), String>;
 
-/// The tensors of a model, and what is known of each.
+/// The tensors of a model, and their meanings.
 pub(crate) struct Meanings<'a> {
     model: &'a Model,
     shapes: HashMap<&'a str, Dims>,
@@ -182,8 +182,8 @@ impl<'a> Meanings<'a> {
         }
     }
 
-    /// Returns `true` if the model, or the tower of it that the tensor is of, is of a family that is
-    /// described.
+    /// Returns `true` if a description knows the family of the model, or of the tower that the
+    /// tensor is of.
     pub(crate) fn has_family(&self, name: &str) -> bool {
         family_in(self.model.stack_of(name)).is_some()
     }
@@ -407,7 +407,8 @@ impl<'a> Meanings<'a> {
 
     fn gpt2_mlp(&self, scope: &str, part: &str, is_weight: bool, shape: &Dims) -> Split {
         let is_output_first = self.is_output_first(scope);
-        let is_output_first = is_output_first.ok_or("its rows and columns cannot be told apart")?;
+        let is_output_first =
+            is_output_first.ok_or("its rows and columns cannot be distinguished")?;
         let items = match (is_weight, (part == "c_fc") == is_output_first) {
             (false, _) | (true, true) => shape.first(),
             (true, false) => shape.get(1),
@@ -439,7 +440,7 @@ fn fills((blocks, &size): (&Vec<Block>, &u64)) -> bool {
     blocks.is_empty() || sum == size
 }
 
-/// Returns `true` for a matrix, `false` for a bias, `None` for what is neither.
+/// Returns `true` for a matrix, `false` for a bias, `None` for other tensors.
 fn is_weight(leaf: &str) -> Option<bool> {
     match leaf {
         "weight" => Some(true),

@@ -37,7 +37,7 @@ const VISION_PARTS: &[&str] =
 const AUDIO_CONFIGS: &[&str] = &["audio_config", "audio_encoder_config", "speech_config"];
 const AUDIO_PARTS: &[&str] = &["audio_tower", "audio_model", "audio_encoder", "speech_encoder"];
 
-/// What is known of a model beside its tensors.
+/// Facts about a model beside its tensors.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     /// Numbers of heads, or why they are not known.
@@ -48,9 +48,9 @@ pub(crate) struct Model {
     pub kind: Option<String>,
     /// The tensors are those of a quantized model.
     pub is_quantized: bool,
-    /// What is said of the decoder, or of the only stack.
+    /// The configuration of the decoder, or of the only stack.
     text: Stack,
-    /// What is said of towers, with the parts of names by which their tensors are known.
+    /// The configurations of towers, with the parts of names by which their tensors are known.
     towers: Vec<(&'static [&'static str], Stack)>,
 }
 
@@ -191,7 +191,7 @@ impl Model {
         family_in(&self.text)
     }
 
-    /// What is known of the stack that the tensor `name` is of.
+    /// Returns the stack that the tensor `name` is of.
     pub(crate) fn stack_of(&self, name: &str) -> &Stack {
         self.tower_of(name).unwrap_or(&self.text)
     }

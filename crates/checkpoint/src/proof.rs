@@ -19,7 +19,7 @@ use crate::model::Model;
 /// Parts of names by which tensors that predict several tokens at once are known.
 const PREDICTORS: [&str; 6] = ["mtp", "nextn", "eh_proj", "enorm", "hnorm", "shared_head"];
 
-/// Parts of names of what is added to embeddings.
+/// Parts of names of tensors that are added to embeddings.
 const POSITIONS: [&str; 5] = [
     "wpe",
     "embed_positions",
@@ -45,7 +45,7 @@ struct Proof<'a> {
     meanings: Meanings<'a>,
 }
 
-/// A tensor of a block with what is known of it.
+/// A tensor of a block with its meaning.
 struct Member<'a> {
     tensor: &'a TensorLayout,
     known: Known,
@@ -66,7 +66,7 @@ impl<'a> Proof<'a> {
         }
     }
 
-    /// Layers, and what is beside them; alike layers are judged once.
+    /// Layers, and the tensors beside them; alike layers are judged once.
     fn layers(&self, found: &mut BTreeSet<String>) {
         let mut layers: BTreeMap<&str, Vec<&'a TensorLayout>> = BTreeMap::new();
         for tensor in self.layout.tensors() {
@@ -168,7 +168,7 @@ impl<'a> Proof<'a> {
         self.ends(&others, first_ranks, last_ranks, &all, found);
     }
 
-    /// The tensors beside layers: those that only some ranks hold are with the layers that need
+    /// The tensors beside layers: tensors that only some ranks hold are with the layers that need
     /// them.
     fn ends(
         &self,

@@ -95,7 +95,7 @@ fn fused_queries_keys_and_values_are_split_head_by_head() {
         &[(qkv, 1, 0, &[4..8, 16..20, 24..28]), (qkv, 2, 0, &[8..12, 20..24, 28..32])],
     );
     check_refused("phi3", config, parts, "tp=3", "whole ones go to at most 2 ranks");
-    // Without the type of the model, nobody knows in which order the three are.
+    // Without the type of the model, the order of the three is not known.
     let unknown = config.replace("phi3", "unheard of");
     let words = "`model.layers.*.self_attn.qkv_proj.weight` is not known";
     check_refused("unknown", &unknown, parts, "tp=2", words);

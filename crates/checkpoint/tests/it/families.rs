@@ -244,7 +244,7 @@ fn the_feed_forward_of_gpt_neo_is_split_along_its_inner_units() {
     }
     let from = folder.join("unknown/in");
     write_model(&from, &model("transformer.h", &square), "{}");
-    assert!(refusal(&from, "tp=2", Default::default()).contains("cannot be told apart"));
+    assert!(refusal(&from, "tp=2", Default::default()).contains("cannot be distinguished"));
 }
 
 #[test]
