@@ -15,7 +15,7 @@ use syncline_checkpoint::{
 use crate::call::{self, Meter, call};
 use crate::errors::{CheckpointError, Raise, UnknownTensorError, contained};
 use crate::layout::{PyLayout, text_of};
-use crate::tensor::dtype_of;
+use crate::tensor::{Tensor, dtype_of};
 
 /// Bytes of tensors in one file of a checkpoint for the Hugging Face tools.
 const FILE_BYTES_MAX: u64 = 5 << 30;
@@ -304,6 +304,27 @@ impl Memory {
         interface.set_item("data", (bytes.as_ptr() as usize, true))?;
         Ok(interface)
     }
+}
+
+/// Our name of an element type of numpy or torch.
+#[pyfunction]
+pub(crate) fn dtype_name(dtype: &Bound<'_, PyAny>) -> PyResult<&'static str> {
+    Ok(dtype_of(dtype)?.name())
+}
+
+/// Bytes of an element.
+#[pyfunction]
+pub(crate) fn dtype_bytes(name: &str) -> PyResult<u64> {
+    Ok(name.parse::<Dtype>().or_layout()?.bytes())
+}
+
+/// Shape and element type of a tensor.
+#[pyfunction]
+pub(crate) fn describe<'py>(
+    tensor: &Bound<'py, PyAny>,
+) -> PyResult<(Bound<'py, PyTuple>, &'static str)> {
+    let found = Tensor::new(tensor)?;
+    Ok((PyTuple::new(tensor.py(), found.shape())?, found.dtype().name()))
 }
 
 /// The names of all element types.

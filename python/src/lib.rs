@@ -10,6 +10,7 @@ mod errors;
 mod group;
 mod layout;
 mod program;
+mod tasks;
 mod tensor;
 
 use std::ffi::OsString;
@@ -38,12 +39,20 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<checkpoint::PyDifference>()?;
     module.add_class::<checkpoint::PyCheckpoint>()?;
     module.add_class::<program::PyRun>()?;
+    module.add_class::<tasks::PyExecutor>()?;
+    module.add_class::<tasks::PyScope>()?;
+    module.add_class::<tasks::PyGraph>()?;
+    module.add_class::<tasks::PyCompiled>()?;
+    module.add_function(wrap_pyfunction!(tasks::end_callables, module)?)?;
     module.add_function(wrap_pyfunction!(main, module)?)?;
     module.add_function(wrap_pyfunction!(layout::plan, module)?)?;
     module.add_function(wrap_pyfunction!(group::join, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::convert, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::verify, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::dtypes, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::dtype_name, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::dtype_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::describe, module)?)?;
     module.add_function(wrap_pyfunction!(program::run_program, module)?)?;
     module.add_function(wrap_pyfunction!(program::devices, module)?)
 }

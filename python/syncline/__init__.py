@@ -36,6 +36,7 @@ from ._native import (
     verify,
 )
 from ._program import RunResult, run
+from ._tasks import CompiledPlan, Executor, Recorder, Recording, Scope, Symbol
 from .errors import (
     CheckpointError,
     GroupError,
@@ -48,19 +49,25 @@ from .errors import (
 __all__ = [
     "Checkpoint",
     "CheckpointError",
+    "CompiledPlan",
     "CopyService",
     "Difference",
+    "Executor",
     "Group",
     "GroupError",
     "Layout",
     "LayoutError",
     "Plan",
     "ProgramError",
+    "Recorder",
+    "Recording",
     "Refit",
     "RefitStats",
     "Report",
     "RunResult",
+    "Scope",
     "Summary",
+    "Symbol",
     "SynclineError",
     "Tensor",
     "UnknownTensorError",

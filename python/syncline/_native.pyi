@@ -296,6 +296,16 @@ def verify(a: Path, b: Path) -> Report:
 def devices() -> list[dict[str, Any]]:
     """Returns every device found, and what it can do."""
 
+def end_callables() -> int: ...
+def dtype_name(dtype: Any) -> str:
+    """Returns our name of an element type of numpy or torch."""
+
+def dtype_bytes(name: str) -> int:
+    """Returns the bytes of an element."""
+
+def describe(tensor: Tensor) -> tuple[Shape, str]:
+    """Returns shape and element type of a tensor."""
+
 def dtypes() -> list[str]:
     """Returns the names of all element types."""
 
@@ -322,6 +332,44 @@ class RunResult:
     def names(self) -> list[str]: ...
     def array(self, name: str) -> tuple[str, Shape, bytearray]: ...
     def page(self) -> str: ...
+
+class Executor:
+    def __init__(self, devices: str | Sequence[str]) -> None: ...
+    @property
+    def devices(self) -> list[str]: ...
+    def open(self, name: str) -> Scope: ...
+
+@final
+class Scope:
+    def submit(
+        self,
+        body: Any,
+        args: Sequence[tuple[str, Tensor]],
+        views: tuple[Any, ...] | None,
+        scalars: dict[str, Any] | None,
+        name: str,
+        priority: int,
+    ) -> None: ...
+    def finish(self, cancel: bool) -> None: ...
+
+@final
+class Graph:
+    def __init__(self) -> None: ...
+    def buffer(self, name: str, bytes: int) -> None: ...
+    def task(
+        self,
+        body: Any,
+        args: Sequence[tuple[str, str, str, int, list[int], list[int]]],
+        scalars: dict[str, Any] | None,
+        name: str,
+        priority: int,
+        device: str | None,
+    ) -> None: ...
+    def compile(self, executor: Executor) -> CompiledPlan: ...
+
+@final
+class CompiledPlan:
+    def run(self, arrays: dict[str, Tensor], views: dict[int, tuple[Any, ...]]) -> None: ...
 
 def run_program(
     source: Any,

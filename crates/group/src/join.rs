@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use syncline_device::CancelToken;
 use syncline_transport::{Transport, Wait, shm};
 
 use super::{AddressError, GroupAddress, Launched, LaunchedError};
@@ -82,17 +83,27 @@ pub fn join_group(
     address: Option<&str>,
     options: &GroupOptions,
 ) -> Result<Box<dyn Transport>, JoinGroupError> {
+    join_group_until(address, options, &CancelToken::new())
+}
+
+/// As [`join_group`], but also gives up when `cancel` is cancelled.
+pub fn join_group_until(
+    address: Option<&str>,
+    options: &GroupOptions,
+    cancel: &CancelToken,
+) -> Result<Box<dyn Transport>, JoinGroupError> {
+    let wait = Wait::timeout(options.timeout).cancelled_by(cancel);
     let Some(text) = address else {
         let Launched { address, rank, size } = Launched::from_env()?;
         agree("torchrun", options, rank, size)?;
-        return join_as(&address, rank, size, options);
+        return join_as(&address, rank, size, options, &wait);
     };
     let address: GroupAddress = text.parse()?;
     if address == GroupAddress::Mpi {
-        return join_mpi(options);
+        return join_mpi(options, &wait);
     }
     match (options.rank, options.size) {
-        (Some(rank), Some(size)) => join_as(&address, rank, size, options),
+        (Some(rank), Some(size)) => join_as(&address, rank, size, options, &wait),
         _ => Err(JoinGroupError::NoRank { address }),
     }
 }
@@ -117,32 +128,32 @@ fn join_as(
     rank: usize,
     size: usize,
     options: &GroupOptions,
+    wait: &Wait<'_>,
 ) -> Result<Box<dyn Transport>, JoinGroupError> {
-    let wait = Wait::timeout(options.timeout);
     match address {
         GroupAddress::Shm { name } => {
             let mut shared = shm::Options::default();
             shared.depth = options.depth.unwrap_or(shared.depth);
             shared.slot_bytes = options.slot_bytes.unwrap_or(shared.slot_bytes);
-            Ok(Box::new(shm::join(name, rank, size, &shared, &wait)?))
+            Ok(Box::new(shm::join(name, rank, size, &shared, wait)?))
         }
         other => Err(JoinGroupError::Unsupported { address: other.clone() }),
     }
 }
 
 #[cfg(not(feature = "mpi"))]
-fn join_mpi(_: &GroupOptions) -> Result<Box<dyn Transport>, JoinGroupError> {
+fn join_mpi(_: &GroupOptions, _: &Wait<'_>) -> Result<Box<dyn Transport>, JoinGroupError> {
     Err(syncline_mpi::Unavailable.into())
 }
 
 #[cfg(feature = "mpi")]
-fn join_mpi(options: &GroupOptions) -> Result<Box<dyn Transport>, JoinGroupError> {
+fn join_mpi(options: &GroupOptions, wait: &Wait<'_>) -> Result<Box<dyn Transport>, JoinGroupError> {
     let world = syncline_mpi::World::start()?;
     agree("mpirun", options, world.rank(), world.size())?;
     let mut slots = syncline_mpi::Options::default();
     slots.depth = options.depth.unwrap_or(slots.depth);
     slots.slot_bytes = options.slot_bytes.unwrap_or(slots.slot_bytes);
-    Ok(Box::new(world.join(&slots, &Wait::timeout(options.timeout))?))
+    Ok(Box::new(world.join(&slots, wait)?))
 }
 
 #[cfg(test)]

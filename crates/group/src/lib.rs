@@ -26,5 +26,5 @@ mod join;
 mod launched;
 
 pub use address::{AddressError, GroupAddress};
-pub use join::{GroupOptions, JoinGroupError, join_group};
+pub use join::{GroupOptions, JoinGroupError, join_group, join_group_until};
 pub use launched::{Launched, LaunchedError};

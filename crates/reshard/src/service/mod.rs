@@ -170,8 +170,13 @@ const PLANS_MAX: usize = 16;
 impl<'a> CopyService<'a> {
     /// A service on this PE's endpoint.
     pub fn new(transport: impl Transport + 'static, options: ServiceOptions) -> Self {
+        Self::of(Box::new(transport), options)
+    }
+
+    /// A service on this PE's endpoint, of a type that is not known.
+    pub fn of(transport: Box<dyn Transport>, options: ServiceOptions) -> Self {
         Self {
-            transport: Box::new(transport),
+            transport,
             options,
             cancel: CancelToken::new(),
             on_progress: None,

@@ -1,5 +1,6 @@
 //! The stream itself, and the handles of its tasks.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use syncline_deps::ScopeKind;
@@ -114,6 +115,39 @@ impl Stream {
         self.add_buffer(bytes, |_| ())
     }
 
+    /// A buffer over `bytes` bytes of the caller's from `base` on, which tasks use in place.
+    ///
+    /// ```
+    /// use syncline_runtime::stream::{Stream, StreamOptions, Task};
+    /// use syncline_tensor::{Dtype, View};
+    ///
+    /// let mut numbers = [1u32, 2, 3, 4];
+    /// let base = std::ptr::NonNull::from(&mut numbers).cast();
+    /// let stream = Stream::new(StreamOptions::default())?;
+    /// // SAFETY: the numbers are touched by tasks only, until the stream has been dropped.
+    /// let lent = unsafe { stream.lend(base, 16)? };
+    /// let view = View::contiguous(Dtype::U32, &[4])?;
+    /// stream.submit(Task::new("double").inout(&lent, view).body(|args| {
+    ///     args.slice_mut::<u32>(0).map(|all| all.iter_mut().for_each(|one| *one *= 2))
+    /// }))?;
+    /// stream.wait_all()?;
+    /// drop((lent, stream));
+    /// assert_eq!(numbers, [2, 4, 6, 8]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Where the size is no size of memory.
+    ///
+    /// # Safety
+    /// The bytes are allocated and initialised until every handle of the buffer has been dropped
+    /// and every task that uses it has ended. Until then tasks alone touch what tasks write, and
+    /// nothing else writes what tasks read; buffers over the same bytes are not used at once.
+    pub unsafe fn lend(&self, base: NonNull<u8>, bytes: u64) -> Result<StreamBuffer, StreamError> {
+        i64::try_from(bytes).map_err(|_| StreamError::OutOfMemory { bytes })?;
+        Ok(self.declare(bytes, Memory::Lent(base)))
+    }
+
     /// A buffer with a copy of `elements`.
     ///
     /// # Errors
@@ -134,13 +168,17 @@ impl Stream {
         let out_of_memory = || StreamError::OutOfMemory { bytes };
         let bytes_checked = i64::try_from(bytes).map_err(|_| out_of_memory())? as u64;
         let memory = Memory::own(bytes_checked).ok_or_else(out_of_memory)?;
+        fill(memory.base());
+        Ok(self.declare(bytes, memory))
+    }
+
+    fn declare(&self, bytes: u64, memory: Memory) -> StreamBuffer {
         let base = memory.base();
-        fill(base);
         let mut state = self.shared.lock();
         let id = state.declare(bytes);
         let index = state.heap.add(id, bytes, base, memory);
         drop(state);
-        Ok(StreamBuffer::new(self.shared.clone(), id, index, bytes))
+        StreamBuffer::new(self.shared.clone(), id, index, bytes)
     }
 
     /// Submits a task: it runs as soon as everything that it depends on has ended.

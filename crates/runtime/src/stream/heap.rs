@@ -46,6 +46,8 @@ pub(crate) enum Memory {
     Output(Block),
     /// The caller's, on top of it.
     Own { _block: Block },
+    /// The caller's own, from this byte on: it is not given back here.
+    Lent(NonNull<u8>),
     /// There is no buffer at this place.
     Vacant,
 }
@@ -214,6 +216,7 @@ impl Memory {
     pub(crate) fn base(&self) -> *mut u8 {
         match self {
             Memory::Output(block) | Memory::Own { _block: block } => block.base.as_ptr(),
+            Memory::Lent(base) => base.as_ptr(),
             Memory::Vacant => std::ptr::null_mut(),
         }
     }
