@@ -19,10 +19,12 @@
 //! ```
 
 mod cut;
+mod rows;
 mod solve;
 
 use std::fmt;
 
+use self::rows::Rows;
 use self::solve::{Answer, Sums};
 use crate::{MAX_DIMS, View};
 
@@ -165,20 +167,10 @@ impl Region {
         if self.rank == 0 && other.rank == 0 {
             return OverlapTest::plain(true);
         }
-        if let Some(shift) = self.row_shift(other) {
-            return OverlapTest::plain(self.rows_meet(other, shift));
+        if let Some(rows) = Rows::of_pair(self, other) {
+            return OverlapTest::plain(rows.meet());
         }
         self.solve(other)
-    }
-
-    /// Returns `true` if rows of one pitch share a byte. `other` begins `shift` bytes after `self`.
-    fn rows_meet(&self, other: &Region, shift: i64) -> bool {
-        let pitch = self.strides[0] as i64;
-        let (row, column) = (shift.div_euclid(pitch), shift.rem_euclid(pitch));
-        let rows_meet = |row: i64| row < self.counts[0] as i64 && row + other.counts[0] as i64 > 0;
-        // Columns that end past the pitch come round in the next row.
-        column < self.run as i64 && rows_meet(row)
-            || column + other.run as i64 > pitch && rows_meet(row + 1)
     }
 
     fn solve(&self, other: &Region) -> OverlapTest {

@@ -14,7 +14,7 @@ use syncline_tensor::Region;
 use super::cells::{Cell, Cells, END};
 
 /// Up to this many regions are kept in a plain list, which costs less than the cells.
-const FEW: usize = 16;
+const FEW: usize = 64;
 
 /// The pitch of a buffer that has only been used in whole runs: one row.
 const NO_PITCH: u64 = 1 << 63;
@@ -149,7 +149,8 @@ struct Level {
 
 impl Level {
     fn shifts(bounds: &Bounds) -> (u32, u32) {
-        let bits = |(first, last): (u64, u64)| 64 - (last - first).leading_zeros();
+        // Every other size is enough: fewer levels have to be visited.
+        let bits = |(first, last): (u64, u64)| ((65 - (last - first).leading_zeros()) & !1).min(63);
         (bits(bounds.rows), bits(bounds.columns))
     }
 

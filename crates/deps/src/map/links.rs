@@ -6,13 +6,16 @@
 use syncline_tensor::TaskId;
 
 use super::entries::Mode;
-use super::node::{CUT, Generations, LINKED, WIDE, WRITTEN};
+use super::node::{CUT, FRESH, Generations, LINKED, WIDE, WRITTEN};
 use super::remnants::Held;
 use super::{TensorMap, remnants};
 
 /// More overlapping views than this are searched for each time instead of listed, so that memory
 /// stays linear in the number of views however they overlap.
 const LINKS_MAX: usize = 256;
+
+/// Room for so many links is kept for the next view.
+const LINKS_KEPT: usize = 64;
 
 /// Shorter lists are not searched for nodes that could be dropped.
 const IDLE_LINKS: usize = 32;
@@ -89,6 +92,7 @@ impl Links {
 
     fn clear(&mut self) {
         self.list.clear();
+        self.list.shrink_to(LINKS_KEPT);
         self.written = 0;
     }
 
@@ -117,19 +121,26 @@ impl TensorMap {
         shown
     }
 
-    /// Links a new node with those in `self.found`.
-    pub(super) fn link(&mut self, node: u32) {
-        let mut found = std::mem::take(&mut self.found);
-        // In the order in which they were added, so that edges do not come in the index's
-        // accidental order.
-        found.sort_unstable();
-        self.cold[node as usize].links.clear();
-        for &link in &found {
-            let region = self.cold[node as usize].region;
-            let covers = self.cold[link.node()].region.covers(&region);
-            self.add_link(link.node(), Link::to(node, covers));
-            self.add_link(node as usize, link);
+    /// Lists a new node, which is fresh, at the nodes in `self.found` that list others.
+    pub(super) fn list_fresh(&mut self, node: u32) {
+        let region = self.cold[node as usize].region;
+        for at in 0..self.found.len() {
+            let other = self.found[at].node();
+            if self.nodes[other].held.flags & FRESH == 0 {
+                let covers = self.cold[other].region.covers(&region);
+                self.add_link(other, Link::to(node, covers));
+            }
         }
+    }
+
+    /// Lists the nodes in `self.found`, which overlap a fresh node, at that node: in the order in
+    /// which they were added, so that arguments that share predecessors find them in one order.
+    pub(super) fn settle(&mut self, node: u32) {
+        let mut found = std::mem::take(&mut self.found);
+        found.sort_unstable();
+        self.nodes[node as usize].held.flags &= !FRESH;
+        self.cold[node as usize].links.clear();
+        found.iter().for_each(|&link| self.add_link(node as usize, link));
         self.found = found;
     }
 
@@ -137,6 +148,7 @@ impl TensorMap {
         if self.nodes[node].held.flags & WIDE != 0 {
             return;
         }
+        self.cold[link.node()].listed = true;
         let written = self.nodes[link.node()].held.flags & WRITTEN != 0;
         let (own, links) = (&mut self.nodes[node].held, &mut self.cold[node].links);
         own.flags |= LINKED;
@@ -166,6 +178,9 @@ impl TensorMap {
     #[cold]
     pub(super) fn first_write(&mut self, node: u32) {
         self.nodes[node as usize].held.flags |= WRITTEN;
+        if !self.cold[node as usize].listed {
+            return;
+        }
         self.with_all_links(node, |map, link| {
             let links = &mut map.cold[link.node()].links;
             if let Some(at) = links.position(node) {
@@ -176,7 +191,7 @@ impl TensorMap {
 
     /// Calls `body` for all links of `node`, listed or searched for.
     fn with_all_links(&mut self, node: u32, mut body: impl FnMut(&mut Self, Link)) {
-        if self.nodes[node as usize].held.flags & WIDE != 0 {
+        if self.nodes[node as usize].held.flags & (WIDE | FRESH) != 0 {
             self.search(node);
             let found = std::mem::take(&mut self.found);
             found.iter().for_each(|&link| body(self, link));
@@ -188,50 +203,70 @@ impl TensorMap {
         }
     }
 
-    /// The links that an access of `mode` through `node` has to follow.
+    /// The links that an access of `mode` by argument `position`, through `node`, has to follow.
     #[inline]
-    pub(super) fn links_of(&self, node: u32, mode: Mode) -> &[Link] {
-        match self.nodes[node as usize].held.flags & (LINKED | WIDE) {
+    pub(super) fn links_of(&self, node: u32, position: usize, mode: Mode) -> &[Link] {
+        match self.nodes[node as usize].held.flags & (LINKED | WIDE | FRESH) {
             0 => &[],
             LINKED => self.cold[node as usize].links.followed_by(mode),
-            _ => &self.found,
+            WIDE => &self.found,
+            _ => &self.founds[position],
         }
     }
 
-    /// Tells the nodes that overlap `node` of an access of `mode` through it. `previous` is the
-    /// plain writer that was remembered there before.
+    /// Tells the nodes that overlap `node` of an access of `mode` through it, by argument
+    /// `position`. `previous` is the plain writer that was remembered there before.
     #[inline(never)]
-    pub(super) fn mark_links(&mut self, node: u32, mode: Mode, previous: Option<TaskId>) {
-        let wide = self.nodes[node as usize].held.flags & WIDE != 0;
-        if wide {
+    pub(super) fn mark_links(
+        &mut self,
+        node: u32,
+        position: usize,
+        mode: Mode,
+        previous: Option<TaskId>,
+    ) {
+        let flags = self.nodes[node as usize].held.flags & (LINKED | WIDE | FRESH);
+        if flags & WIDE != 0 {
             self.search(node);
         }
-        if mode == Mode::Write {
-            self.cut_links(node, previous);
-        }
-        let Self { nodes, cold, found, remnants, .. } = self;
-        let links = match wide {
-            true => found.as_slice(),
-            false => cold[node as usize].links.followed_by(mode),
+        // Taken out, and put back, so that the nodes may change meanwhile.
+        let own = &mut self.cold[node as usize].links;
+        let alone = flags == LINKED && own.written == 0;
+        let followed = own.followed_by(mode).len();
+        let list = match flags {
+            0 => return,
+            LINKED => &mut own.list,
+            WIDE => &mut self.found,
+            _ => &mut self.founds[position],
         };
+        let list = std::mem::take(list);
+        let links = if flags == LINKED { &list[..followed] } else { &list };
         let mut idle = 0;
-        if links.len() > IDLE_LINKS {
-            idle = links.iter().filter(|link| nodes[link.node()].is_idle()).count();
+        if links.len() > IDLE_LINKS && flags & FRESH == 0 {
+            idle = links.iter().filter(|link| self.nodes[link.node()].is_idle()).count();
         }
         let many_are_idle = idle > links.len() / 2;
-        if mode != Mode::Write {
-            for link in links {
-                let other = &mut nodes[link.node()].held;
-                let mark = |held: &mut Generations| match mode {
-                    Mode::Read => held.mark_read(link.covers()),
-                    _ => held.mark_write(mode),
-                };
-                mark(other);
-                if other.flags & CUT != 0 {
-                    remnants.mark(cold[link.node()].remnants, mark);
+        match mode {
+            Mode::Write => self.cut_links(node, links, alone, previous),
+            _ => {
+                let Self { nodes, cold, remnants, .. } = self;
+                for link in links {
+                    let other = &mut nodes[link.node()].held;
+                    let mark = |held: &mut Generations| match mode {
+                        Mode::Read => held.mark_read(link.covers()),
+                        _ => held.mark_write(mode),
+                    };
+                    mark(other);
+                    if other.flags & CUT != 0 {
+                        remnants.mark(cold[link.node()].remnants, mark);
+                    }
                 }
             }
         }
+        *match flags {
+            LINKED => &mut self.cold[node as usize].links.list,
+            WIDE => &mut self.found,
+            _ => &mut self.founds[position],
+        } = list;
         if many_are_idle {
             self.drop_idle(node);
         }
@@ -239,15 +274,16 @@ impl TensorMap {
     }
 
     /// Cuts the bytes of `node`, which a plain write has touched, out of the accesses remembered at
-    /// the nodes that overlap it.
-    fn cut_links(&mut self, node: u32, previous: Option<TaskId>) {
-        let Self { nodes, cold, found, chunks, live, remnants, overlap, emptied, epoch, .. } = self;
-        let wide = nodes[node as usize].held.flags & WIDE != 0;
-        let own = &mut cold[node as usize];
-        let region = own.region;
-        let alone = !wide && own.links.written == 0;
-        let links = std::mem::take(if wide { found } else { &mut own.links.list });
-        for link in &links {
+    /// the nodes that overlap it. `alone`: none of them has been written.
+    ///
+    /// Where no other view that is written shares a byte with this one, all who ask for these bytes
+    /// come through this view and see the write. An access that this view sees for the first time
+    /// is only marked then: most come again before the next write. It is cut if it has missed a
+    /// turn.
+    fn cut_links(&mut self, node: u32, links: &[Link], alone: bool, previous: Option<TaskId>) {
+        let Self { nodes, cold, chunks, live, remnants, overlap, emptied, epoch, .. } = self;
+        let region = cold[node as usize].region;
+        for link in links {
             let other = &mut nodes[link.node()];
             let theirs = &mut cold[link.node()];
             if !other.is_idle() {
@@ -255,9 +291,6 @@ impl TensorMap {
                     other.held.clear(chunks);
                     remnants.clear(&mut theirs.remnants, chunks);
                 } else {
-                    // Where no other view that is written shares a byte with this one, all who ask
-                    // for these bytes come through this view and see the write. A view that is
-                    // used again is not cut before it has missed a turn.
                     let used = match previous {
                         Some(task) => other.held.is_used_since(task),
                         None => theirs.since < other.epoch,
@@ -273,19 +306,16 @@ impl TensorMap {
                 other.held.note_cut(theirs.remnants != remnants::NONE);
             }
             // A view that was used once will hardly be used again.
-            if theirs.since == other.epoch && other.epoch < *epoch && other.is_idle() {
+            if other.held.flags & FRESH != 0 && other.epoch < *epoch && other.is_idle() {
                 emptied.push(link.node() as u32);
             }
         }
-        *(if wide { found } else { &mut cold[node as usize].links.list }) = links;
     }
 
     fn drop_emptied(&mut self) {
         while let Some(node) = self.emptied.pop() {
-            // May be gone as one that was idle.
-            if self.nodes[node as usize].held.buffer != Self::VACANT {
-                self.remove_node(node);
-            }
+            self.dropped.remember(self.nodes[node as usize].key.hash());
+            self.remove_node(node);
         }
     }
 

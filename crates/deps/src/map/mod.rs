@@ -21,7 +21,7 @@ use self::entries::{Chunks, Entry, Mode};
 use self::grid::{Grid, WordMap};
 use self::links::Link;
 use self::live::Liveness;
-use self::node::{CREATED, CUT, Generations, Hazards, LINKED, Node, WIDE, WRITTEN};
+use self::node::{AROUND, CREATED, CUT, Generations, Hazards, Node, WIDE, WRITTEN};
 use self::nodes::Cold;
 pub(crate) use self::nodes::Place;
 use self::remnants::Remnants;
@@ -52,8 +52,11 @@ pub struct TensorMap {
     added: Vec<u32>,
     /// Scratch: the links of a node that does not list them, and nodes to be dropped.
     found: Vec<Link>,
+    /// The links of each argument whose view is fresh.
+    founds: Vec<Vec<Link>>,
     idle: Vec<u32>,
     emptied: Vec<u32>,
+    dropped: Dropped,
     epoch: u64,
     swept_epoch: u64,
     sweep_at: usize,
@@ -86,6 +89,39 @@ struct Seeker {
     arg: u16,
     mode: Mode,
     hazards: Hazards,
+}
+
+/// Hashes of views that were dropped after one use: one that comes again is known as a view that
+/// does.
+#[derive(Debug)]
+struct Dropped(Vec<u32>);
+
+impl Default for Dropped {
+    fn default() -> Self {
+        Self(vec![0; Self::PLACES])
+    }
+}
+
+impl Dropped {
+    const PLACES: usize = 64;
+
+    fn place(&mut self, hash: u64) -> &mut u32 {
+        &mut self.0[hash as usize % Self::PLACES]
+    }
+
+    fn remember(&mut self, hash: u64) {
+        *self.place(hash) = (hash >> 32) as u32 | 1;
+    }
+
+    /// Returns `true` if the view with this hash was dropped lately.
+    fn forget(&mut self, hash: u64) -> bool {
+        let place = self.place(hash);
+        let known = *place == (hash >> 32) as u32 | 1;
+        if known {
+            *place = 0;
+        }
+        known
+    }
 }
 
 /// The tasks of a ring that were issued before one of them.
@@ -227,7 +263,7 @@ impl TensorMap {
             let flags = self.nodes[node as usize].held.flags;
             let (mode, hazards) = (Mode::of(access), Hazards::of(access));
             let seeker = Seeker { arg: position as u16, mode, hazards };
-            match flags & (LINKED | WIDE | CUT) {
+            match flags & AROUND {
                 0 => self.waits_at(&self.nodes[node as usize].held, mode, seeker, emit)?,
                 _ => self.waits_around(node, seeker, emit)?,
             }
@@ -265,7 +301,7 @@ impl TensorMap {
             self.search(node);
         }
         let mode = seeker.mode;
-        let mut links = self.links_of(node, mode).iter();
+        let mut links = self.links_of(node, seeker.arg as usize, mode).iter();
         let nodes = self.nodes.as_slice();
         let mut overlap = self.overlap;
         let (mut own, mut at, mut covers) = (&nodes[node as usize].held, node as usize, true);
@@ -372,7 +408,7 @@ impl TensorMap {
             }
             return;
         }
-        let around = flags & (LINKED | WIDE | CUT) != 0;
+        let around = flags & AROUND != 0;
         let previous = if around { own.plain_writer() } else { None };
         own.record(entry, chunks, live);
         if flags & WRITTEN == 0 && access != Access::Input {
@@ -382,7 +418,7 @@ impl TensorMap {
             if flags & CUT != 0 {
                 self.succeed_remnants(node as usize, entry);
             }
-            self.mark_links(node, entry.mode(), previous);
+            self.mark_links(node, position, entry.mode(), previous);
         }
     }
 

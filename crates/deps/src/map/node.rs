@@ -35,6 +35,11 @@ pub(super) const WRITTEN: u16 = 64;
 pub(super) const CREATED: u16 = 128;
 /// Other accesses have left remnants of accesses through the view.
 pub(super) const CUT: u16 = 256;
+/// The view has been used once: the views that overlap it are not listed here, nor is it listed at
+/// others like it.
+pub(super) const FRESH: u16 = 512;
+/// Accesses through the view concern other nodes, or remnants.
+pub(super) const AROUND: u16 = LINKED | WIDE | CUT | FRESH;
 /// An overlapping write came after all present readers: the next reader, which waits for that
 /// write, replaces them.
 const READERS_STALE: u16 = 8;

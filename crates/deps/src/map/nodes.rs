@@ -3,7 +3,7 @@
 use syncline_tensor::{Access, Arg, Region, View};
 
 use super::links::{Link, Links};
-use super::node::{BROADCAST, CREATED, CUT, LINKED, Node, WIDE};
+use super::node::{BROADCAST, CREATED, CUT, FRESH, LINKED, Node, WIDE};
 use super::remnants;
 use super::table::{Key, hash};
 use super::{Creator, TensorMap};
@@ -17,8 +17,10 @@ pub(super) struct Cold {
     pub(super) links: Links,
     /// The first of the view's remnants.
     pub(super) remnants: u32,
-    /// The call that this view was first resolved in.
+    /// The call that this view was first resolved in; zero where it is known to come again.
     pub(super) since: u64,
+    /// A fresh view is listed at some view that it overlaps.
+    pub(super) listed: bool,
     /// Walks over many links that found nothing at most of them, and the call in which they began
     /// to be counted.
     pub(super) idle_walks: u32,
@@ -57,6 +59,7 @@ impl TensorMap {
         self.epoch += 1;
         if self.places.len() < args {
             self.places.resize(args, Place { node: Place::NOWHERE, buffer: 0 });
+            self.founds.resize_with(args, Vec::new);
         }
         self.added.clear();
         self.lookups += args as u64;
@@ -74,7 +77,8 @@ impl TensorMap {
     ) -> Result<Place, SubmitError> {
         if let Some(node) = self.node_of(arg) {
             let known = &mut self.nodes[node as usize];
-            if known.held.flags & BROADCAST == 0 || !arg.access.writes() {
+            let flags = known.held.flags;
+            if flags & (BROADCAST | FRESH) == 0 || flags & FRESH == 0 && !arg.access.writes() {
                 known.epoch = self.epoch;
                 let place = Place { node, buffer: known.held.buffer };
                 self.places[position] = place;
@@ -84,11 +88,12 @@ impl TensorMap {
         self.resolve_slowly(position, arg)
     }
 
-    /// Places a new view, or returns why an argument is refused.
+    /// Takes a view that has been used once, places a new one, or returns why an argument is
+    /// refused.
     #[cold]
     fn resolve_slowly(&mut self, position: usize, arg: &Arg) -> Result<Place, SubmitError> {
         let placed = match self.node_of(arg) {
-            Some(_) => Err(broadcast_write(position, arg)),
+            Some(node) => self.place_again(node, position, arg),
             None => self.place_new(position, arg),
         };
         match placed {
@@ -109,6 +114,21 @@ impl TensorMap {
             nodes[node as usize].key.is(arg.buffer, &arg.view)
                 && (few_dims || cold[node as usize].view == arg.view)
         })
+    }
+
+    /// Places an argument whose view is fresh, or may not be written.
+    fn place_again(&mut self, node: u32, position: usize, arg: &Arg) -> Result<(), SubmitError> {
+        let known = &mut self.nodes[node as usize];
+        if known.held.flags & BROADCAST != 0 && arg.access.writes() {
+            return Err(broadcast_write(position, arg));
+        }
+        known.epoch = self.epoch;
+        self.places[position] = Place { node, buffer: known.held.buffer };
+        if known.held.flags & FRESH != 0 {
+            self.search(node);
+            self.settle(node);
+        }
+        Ok(())
     }
 
     /// Places an argument whose view is new, or that touches nothing.
@@ -132,7 +152,7 @@ impl TensorMap {
             return Ok(());
         }
         self.misses += 1;
-        let node = self.add_node(buffer, arg, flags);
+        let node = self.add_node(buffer, position, arg, flags);
         self.added.push(node);
         self.places[position] = Place { node, buffer };
         Ok(())
@@ -145,18 +165,24 @@ impl TensorMap {
         }
     }
 
-    fn add_node(&mut self, buffer: u32, arg: &Arg, flags: u16) -> u32 {
+    fn add_node(&mut self, buffer: u32, position: usize, arg: &Arg, flags: u16) -> u32 {
         if self.nodes.len() - self.free_nodes.len() >= self.sweep_at.max(self.views_kept) {
             self.sweep();
         }
         let (key, region) = (Key::of(arg.buffer, &arg.view), Region::of(&arg.view));
         let created = matches!(self.creators[buffer as usize], Creator::Task(..));
-        let flags = if created { flags | CREATED } else { flags };
+        let flags = FRESH | if created { flags | CREATED } else { flags };
         let node = self.new_slot(Node::new(key, buffer, flags, self.epoch), arg.view, region);
         self.table.insert(key.hash(), node);
         let shown = self.search(node);
         let wasted = shown - self.found.len();
-        self.link(node);
+        self.list_fresh(node);
+        if self.dropped.forget(key.hash()) {
+            self.cold[node as usize].since = 0;
+            self.settle(node);
+        } else {
+            self.founds[position].clone_from(&self.found);
+        }
         let Self { buffers, cold, .. } = self;
         let grid = &mut buffers[buffer as usize].grid;
         grid.insert(node, &region, wasted, |node| &cold[node as usize].region);
@@ -165,7 +191,16 @@ impl TensorMap {
 
     fn new_slot(&mut self, node: Node, view: View, region: Region) -> u32 {
         let (remnants, since, idle_since) = (remnants::NONE, self.epoch, self.epoch);
-        let cold = |links| Cold { view, region, links, remnants, since, idle_walks: 0, idle_since };
+        let cold = |links| Cold {
+            view,
+            region,
+            links,
+            remnants,
+            since,
+            listed: false,
+            idle_walks: 0,
+            idle_since,
+        };
         if let Some(slot) = self.free_nodes.pop() {
             let links = std::mem::take(&mut self.cold[slot as usize].links);
             self.nodes[slot as usize] = node;
@@ -216,7 +251,7 @@ impl TensorMap {
         let own = &mut self.nodes[node as usize].held;
         own.clear(&mut self.chunks);
         let linked = own.flags & (LINKED | WIDE) != 0;
-        if linked {
+        if linked || self.cold[node as usize].listed {
             self.unlink(node);
         }
         let region = self.cold[node as usize].region;

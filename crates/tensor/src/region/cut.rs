@@ -7,13 +7,12 @@
 //! is none.
 
 use super::Region;
+use super::rows::Rows;
+use super::solve::PLACE_MAX;
 use crate::MAX_DIMS;
 
 /// Digits of a place: the strides of both regions, and the byte.
 const LEVELS: usize = MAX_DIMS + 1;
-
-/// Regions that end beyond this are not cut, so that no digit can overflow.
-const PLACE_MAX: u64 = 1 << 60;
 
 /// Runs that are cut one by one where two regions have no common lattice.
 const RUNS_MAX: u64 = 16;
@@ -67,28 +66,21 @@ impl Region {
 
     /// The common case of two boxes of one matrix, that do not come round its edge.
     fn without_rows(&self, other: &Region, parts: &mut Vec<Region>) -> bool {
-        let Some(shift) = self.row_shift(other) else { return false };
-        let pitch = self.strides[0] as i64;
-        let (rows, run) = (self.counts[0] as i64, self.run as i64);
-        let (mut row, mut column) = (shift.div_euclid(pitch), shift.rem_euclid(pitch));
-        let their_run = other.run as i64;
-        if column + their_run > pitch {
-            if column < run {
-                return false;
-            }
-            (row, column) = (row + 1, column - pitch);
-        }
-        let (top, bottom) = (row.max(0), (row + other.counts[0] as i64).min(rows));
-        let (left, right) = (column.max(0), (column + their_run).min(run));
+        let Some(rows) = Rows::of_pair(self, other) else { return false };
+        let Some((top, left)) = rows.corner() else { return false };
+        let (count, run) = (rows.own.count, rows.own.run);
+        let (bottom, right) = (top + rows.other.count, left + rows.other.run);
+        let (top, bottom, left, right) =
+            (top.max(0), bottom.min(count), left.max(0), right.min(run));
         if top >= bottom || left >= right {
             parts.push(*self);
             return true;
         }
         let mut push = |top: i64, bottom: i64, left: i64, right: i64| {
             if top < bottom && left < right {
-                let start = self.start + (top * pitch + left) as u64;
-                let reach = (bottom - top - 1) * pitch + right - left;
-                let dims = [(pitch as u64, (bottom - top) as u64)];
+                let start = self.start + (top * rows.pitch + left) as u64;
+                let reach = (bottom - top - 1) * rows.pitch + right - left;
+                let dims = [(rows.pitch as u64, (bottom - top) as u64)];
                 let dims = if bottom - top > 1 { &dims[..] } else { &[] };
                 let run = (right - left) as u64;
                 parts.push(Self::merged(start, start + reach as u64, run, dims));
@@ -97,19 +89,8 @@ impl Region {
         push(0, top, 0, run);
         push(top, bottom, 0, left);
         push(top, bottom, right, run);
-        push(bottom, rows, 0, run);
+        push(bottom, count, 0, run);
         true
-    }
-
-    /// The distance from this region to `other`, if both are rows of one pitch that do not overlap
-    /// themselves.
-    #[inline]
-    pub(super) fn row_shift(&self, other: &Region) -> Option<i64> {
-        let pitch = self.strides[0];
-        let rows = self.rank == 1 && other.rank == 1 && pitch == other.strides[0];
-        let bounded = self.end.max(other.end) <= PLACE_MAX;
-        (rows && bounded && self.run <= pitch && other.run <= pitch)
-            .then(|| other.start as i64 - self.start as i64)
     }
 
     fn without_box(&self, other: &Region, parts: &mut Vec<Region>) -> bool {

@@ -15,7 +15,7 @@ use super::Region;
 use crate::MAX_DIMS;
 
 /// Regions that end beyond this are not solved for, so that no sum below can overflow.
-const PLACE_MAX: u64 = 1 << 60;
+pub(super) const PLACE_MAX: u64 = 1 << 60;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
