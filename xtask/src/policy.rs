@@ -133,6 +133,9 @@ fn violations(policy: &toml::Table, metadata: &Value) -> Vec<String> {
             for open in dependencies.iter().filter(is_open) {
                 wrong.push(format!("{of} takes any version of {}", text(open, "name")));
             }
+            if !is_private(package) {
+                wrong.extend(unpublishable(package).into_iter().map(|lack| format!("{of} {lack}")));
+            }
         } else if source != REGISTRY {
             wrong.push(format!("{of} comes from {source}"));
         }
@@ -289,6 +292,9 @@ mod tests {
         assert_eq!(found(package("new", Some(REGISTRY), "MIT", "1.88.1")), 1);
         let mut open = package("open", None, "MIT", "1.88");
         open["dependencies"] = serde_json::json!([{"name": "any", "req": "*"}]);
-        assert_eq!(found(open), 1);
+        assert_eq!(found(open.clone()), 1);
+        // Published, it lacks a description, a repository, keywords and categories too.
+        open["publish"] = Value::Null;
+        assert_eq!(found(open), 1 + 4);
     }
 }
