@@ -40,7 +40,7 @@ fn cholesky(tiles: u64) -> Result<Vec<(&'static str, Vec<Arg>)>, ViewError> {
 
 /// Writes the tasks of a Cholesky factorisation to a file, beside the copy of their arguments as
 /// they are in memory.
-pub fn run(effort: Effort) -> Vec<Row> {
+pub(crate) fn run(effort: Effort) -> Vec<Row> {
     let (tiles, times) = match effort {
         Effort::Smoke => (4, 1),
         Effort::Quick => (40, 11),

@@ -26,7 +26,7 @@ use crate::peers;
 use crate::row::Row;
 use model::Model;
 
-pub use ranks::{is_rank, run_rank};
+pub(crate) use ranks::{is_rank, run_rank};
 
 const BENCH: &str = "checkpoint";
 
@@ -35,7 +35,7 @@ const CASES: [(&str, &str, &str); 3] =
     [("hf-tp4", "hf", "tp=4"), ("tp4-tp2pp2", "tp4", "tp=2,pp=2"), ("tp2-hf", "tp2", "hf")];
 
 /// Conversions and refits.
-pub fn run(effort: Effort) -> Vec<Row> {
+pub(crate) fn run(effort: Effort) -> Vec<Row> {
     let model = Model::new(effort);
     let folder = Folder::new();
     model.write(&folder.join("hf"));

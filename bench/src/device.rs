@@ -16,7 +16,7 @@ use crate::Effort;
 use crate::row::Row;
 
 /// Runs the benchmark.
-pub fn run(effort: Effort) -> Vec<Row> {
+pub(crate) fn run(effort: Effort) -> Vec<Row> {
     let mut rows = vulkan::run(effort);
     rows.extend(opencl::run(effort));
     rows.extend(mixed::run(effort));

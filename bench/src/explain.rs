@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use syncline_device::cpu::CpuDevice;
 use syncline_plan::{BufferSpec, CompileOptions, ExecutionPlan, Machine, TaskGraph, TaskSpec};
-use syncline_program::{LoadOptions, Program, example, machine_from_toml};
-use syncline_report::{Run, render};
+use syncline_program::{Program, ProgramOptions, example, machine_from_toml};
+use syncline_report::{RunRecord, render};
 use syncline_runtime::replay::{Bindings, LoadedPlan, TaskBody};
 use syncline_tensor::{Arg, View};
 use syncline_trace::Trace;
@@ -23,7 +23,7 @@ const BENCH: &str = "explain";
 const BODY: Duration = Duration::from_micros(10);
 
 /// Runs the benchmark.
-pub fn run(effort: Effort) -> Vec<Row> {
+pub(crate) fn run(effort: Effort) -> Vec<Row> {
     // A million tasks are simulated, once in a quick run: that alone takes a quarter of a minute.
     let (tasks, tiles, grid, times, simulations) = match effort {
         Effort::Smoke => (10, 4, 3, 1, 1),
@@ -87,7 +87,7 @@ fn timed_trace(tiles: u64) -> Trace {
         let start_ns = 1_000 * at;
         (task.start_ns, task.end_ns) = (Some(start_ns), Some(start_ns + 900));
         task.device = Some("cpu:0".into());
-        task.lane = Some(syncline_trace::Lane::Number(at % 2));
+        task.lane = Some(syncline_trace::TraceLane::Number(at % 2));
     }
     trace
 }
@@ -95,7 +95,7 @@ fn timed_trace(tiles: u64) -> Trace {
 /// From the trace to the text of the page.
 fn report(trace: &Trace, times: usize) -> Row {
     let ours = milliseconds(times, || {
-        let run = Run::from_trace(trace).expect("a valid trace");
+        let run = RunRecord::from_trace(trace).expect("a valid trace");
         black_box(render(&[run]).expect("a run to show"));
     });
     let row = Row::new(BENCH, "report written", "ms", trace.tasks.len() as u64, ours);
@@ -105,7 +105,7 @@ fn report(trace: &Trace, times: usize) -> Row {
 /// The same page in a browser, if there is one: opened, and flown over. A screen shows a frame
 /// every 16.7 ms.
 fn page(trace: &Trace) -> Vec<Row> {
-    let run = Run::from_trace(trace).expect("a valid trace");
+    let run = RunRecord::from_trace(trace).expect("a valid trace");
     let Some(opened) = browser::open(&render(&[run]).expect("a run to show")) else {
         eprintln!("explain: no Chromium that opens the page: its frames are not measured");
         return Vec::new();
@@ -138,7 +138,7 @@ fn simulation(grid: u64, times: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     for (form, bytes) in forms {
         let ours = milliseconds(times, || {
-            let read = Program::from_bytes(&bytes, &LoadOptions::default());
+            let read = Program::from_bytes(&bytes, &ProgramOptions::default());
             let program = read.expect("examples can be run");
             black_box(program.simulate(&machine).expect("the program fits"));
         });
@@ -152,7 +152,7 @@ fn program(name: &str, settings: &[(&str, u64)]) -> Program {
     let settings: Vec<(String, u64)> =
         settings.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
     let trace: Trace = example(name, &settings).expect("the example has these settings");
-    Program::from_trace(trace, &LoadOptions::default()).expect("examples can be run")
+    Program::from_trace(trace, &ProgramOptions::default()).expect("examples can be run")
 }
 
 fn milliseconds(times: usize, mut run: impl FnMut()) -> Figure {

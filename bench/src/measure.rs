@@ -12,7 +12,7 @@ pub struct Figure {
 }
 
 /// The figure of `samples`, of which there must be at least one.
-pub fn figure(mut samples: Vec<f64>) -> Figure {
+pub(crate) fn figure(mut samples: Vec<f64>) -> Figure {
     assert!(!samples.is_empty(), "nothing was measured");
     samples.sort_by(f64::total_cmp);
     let at = |share: usize| samples[(samples.len() - 1) * share / 4];
@@ -21,20 +21,20 @@ pub fn figure(mut samples: Vec<f64>) -> Figure {
 
 /// Calls `run` once to warm up, then `times` times, and divides each time by `count`: nanoseconds
 /// per item.
-pub fn ns_per(times: usize, count: u64, mut run: impl FnMut() -> Duration) -> Figure {
+pub(crate) fn ns_per(times: usize, count: u64, mut run: impl FnMut() -> Duration) -> Figure {
     run();
     figure((0..times.max(1)).map(|_| run().as_nanos() as f64 / count as f64).collect())
 }
 
 /// How long `run` takes.
-pub fn timed(run: impl FnOnce()) -> Duration {
+pub(crate) fn timed(run: impl FnOnce()) -> Duration {
     let start = Instant::now();
     run();
     start.elapsed()
 }
 
 /// One of several things whose times are compared.
-pub struct Side<'a> {
+pub(crate) struct Side<'a> {
     /// What it is called in rows.
     pub name: &'static str,
     run: Box<dyn FnMut() + 'a>,
@@ -42,7 +42,7 @@ pub struct Side<'a> {
 
 impl<'a> Side<'a> {
     /// A side called `name`.
-    pub fn new(name: &'static str, run: impl FnMut() + 'a) -> Self {
+    pub(crate) fn new(name: &'static str, run: impl FnMut() + 'a) -> Self {
         Self { name, run: Box::new(run) }
     }
 }
@@ -52,7 +52,7 @@ impl<'a> Side<'a> {
 ///
 /// What else the machine does hits all sides of a round alike; and since another one begins each
 /// round, none always comes after the same.
-pub fn interleaved(times: usize, sides: &mut [Side<'_>]) -> Vec<Vec<f64>> {
+pub(crate) fn interleaved(times: usize, sides: &mut [Side<'_>]) -> Vec<Vec<f64>> {
     let count = sides.len();
     sides.iter_mut().for_each(|side| (side.run)());
     let mut samples = vec![Vec::with_capacity(times); count];

@@ -15,7 +15,7 @@
 //! is made of figures below [`ARTEFACT_NS`].
 
 mod patterns;
-pub mod streamed;
+pub(crate) mod streamed;
 
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
@@ -43,7 +43,7 @@ const POWER_MAX: u32 = 14;
 const POWER_MIN: u32 = 2;
 
 /// Runs the benchmark.
-pub fn run(effort: Effort) -> Vec<Row> {
+pub(crate) fn run(effort: Effort) -> Vec<Row> {
     let (times, steps, power_max) = match effort {
         Effort::Smoke => (1, 10, 4),
         Effort::Quick => (3, 1_000, 12),

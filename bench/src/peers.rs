@@ -18,7 +18,7 @@ pub fn leave_out() {
 
 /// The first Python for which `statement` succeeds: the one that the tests use, or the system's.
 /// `None`, with a word, where none has `what` is needed.
-pub fn python(what: &str, statement: &str) -> Option<String> {
+pub(crate) fn python(what: &str, statement: &str) -> Option<String> {
     if LEFT_OUT.load(Ordering::Relaxed) {
         return None;
     }
@@ -36,13 +36,13 @@ pub fn python(what: &str, statement: &str) -> Option<String> {
 }
 
 /// A peer that has been compiled.
-pub struct Peer {
+pub(crate) struct Peer {
     program: PathBuf,
 }
 
 impl Peer {
     /// Compiles `bench/peers/{source}` with `compiler` and `flags` (libraries included).
-    pub fn compile(source: &str, compiler: &str, flags: &[&str]) -> Option<Self> {
+    pub(crate) fn compile(source: &str, compiler: &str, flags: &[&str]) -> Option<Self> {
         if LEFT_OUT.load(Ordering::Relaxed) {
             return None;
         }
@@ -75,7 +75,7 @@ impl Peer {
     }
 
     /// Runs the peer and returns the numbers that it prints.
-    pub fn run(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Vec<f64> {
+    pub(crate) fn run(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Vec<f64> {
         let output = Command::new(&self.program)
             .args(arguments)
             .envs(environment.iter().copied())

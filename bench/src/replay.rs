@@ -9,7 +9,7 @@
 mod graphs;
 mod kernels;
 mod lanes;
-pub mod runners;
+pub(crate) mod runners;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ use crate::row::Row;
 use runners::{BareLoop, Edges, RayonRunner};
 
 /// Runs the benchmark.
-pub fn run(effort: Effort) -> Vec<Row> {
+pub(crate) fn run(effort: Effort) -> Vec<Row> {
     let (times, small) = match effort {
         Effort::Smoke => (2, true),
         Effort::Quick => (31, false),

@@ -7,8 +7,8 @@
 //! neighbour disturbs all alike. Where there is a torch with gloo, it moves the same plan right
 //! after them.
 
-pub mod gloo;
-pub mod model;
+pub(crate) mod gloo;
+pub(crate) mod model;
 mod pe;
 mod plan;
 
@@ -24,7 +24,7 @@ use crate::row::Row;
 use gloo::Gloo;
 use model::Case;
 
-pub use pe::{is_pe, run_pe};
+pub(crate) use pe::{is_pe, run_pe};
 
 const BENCH: &str = "reshard";
 const PES: usize = 4;
@@ -33,7 +33,7 @@ const PES: usize = 4;
 const WAYS: [&str; 4] = ["direct", "packed", "memcpy", "streaming"];
 
 /// Measures planning, and refits of a large model and of many small tensors.
-pub fn run(effort: Effort) -> Vec<Row> {
+pub(crate) fn run(effort: Effort) -> Vec<Row> {
     let mut rows = plan::run(effort);
     rows.extend(refits(effort));
     rows

@@ -24,7 +24,7 @@ use graphs::Graph;
 const STARPU_TASKS_MAX: u64 = 20_000;
 
 /// Runs the benchmark.
-pub fn run(effort: Effort) -> Vec<Row> {
+pub(crate) fn run(effort: Effort) -> Vec<Row> {
     let openmp = Peer::compile("openmp_stream.c", "gcc", &["-fopenmp"]);
     let flags = ["-I/usr/include/starpu/1.3", "-lstarpu-1.3"];
     let starpu = Peer::compile("starpu_stream.c", "gcc", &flags);

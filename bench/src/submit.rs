@@ -17,7 +17,7 @@ use crate::row::Row;
 use workloads::{Outcome, Workload};
 
 /// Runs the benchmark.
-pub fn run(effort: Effort) -> Vec<Row> {
+pub(crate) fn run(effort: Effort) -> Vec<Row> {
     let (times, scale) = match effort {
         Effort::Smoke => (1, 100),
         Effort::Quick => (9, 1),

@@ -3,11 +3,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use syncline_program::{LoadOptions, Program};
+use syncline_program::{ProgramOptions, Program};
 
 fuzz_target!(|bytes: &[u8]| {
     // Files are read from a folder that has none.
-    let options = LoadOptions { folder: "/nonexistent".into(), ..Default::default() };
+    let options = ProgramOptions { folder: "/nonexistent".into(), ..Default::default() };
     if let Ok(program) = Program::from_bytes(bytes, &options) {
         let text = program.trace().to_json();
         Program::from_bytes(text.as_bytes(), &options).expect("a read form can be written");

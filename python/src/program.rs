@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyString, PyTuple};
 use syncline::device::DeviceSpec;
-use syncline_program::{Keep, LoadOptions, Program, Run, RunOptions};
+use syncline_program::{Keep, Program, ProgramOptions, ProgramRun, RunOptions};
 
 use crate::call::{self, Meter, call};
 use crate::errors::{ProgramError, Raise, contained};
@@ -36,7 +36,7 @@ pub(crate) fn devices(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 #[pyclass(name = "RunResult", module = "syncline._native", frozen)]
 pub(crate) struct PyRun {
     program: Program,
-    run: Run,
+    run: ProgramRun,
     title: String,
     differences: Option<Vec<String>>,
 }
@@ -63,7 +63,7 @@ pub(crate) fn run_program(
         return Err(ProgramError::new_err(text));
     }
     let (program, title) = if let Ok(bytes) = source.cast::<PyBytes>() {
-        let options = LoadOptions { folder: PathBuf::new(), trust_kernels };
+        let options = ProgramOptions { folder: PathBuf::new(), trust_kernels };
         (contained(|| Program::from_bytes(bytes.as_bytes(), &options))?, "program".to_owned())
     } else {
         let path: PathBuf = source.extract()?;
@@ -82,7 +82,7 @@ pub(crate) fn run_program(
     let keep = outputs.iter().map(|name| program.buffer_named(name)).collect::<Result<_, _>>();
     let keep = Keep::Results(keep.or_program()?);
     let repeats = if mode == "serial" { 1 } else { repeat.max(1) };
-    let count = progress.is_some().then(syncline_program::Progress::new);
+    let count = progress.is_some().then(syncline_program::RunProgress::new);
     let meter = count.clone().map_or_else(Meter::default, |count| {
         let total = u64::from(repeats) * program.tasks().len() as u64;
         Meter::counting(move || (count.done(), total))
@@ -97,7 +97,7 @@ pub(crate) fn run_program(
         }?;
         let all = RunOptions { keep: Keep::All, repeats: 1, progress: None, ..options };
         let differences = check.then(|| syncline_cli::check(&program, &run, &all)).transpose()?;
-        Ok::<_, syncline_program::RunError>((run, differences))
+        Ok::<_, syncline_program::ProgramRunError>((run, differences))
     })?;
     let (run, differences) = ran.or_program()?;
     if let Some(first) = differences.iter().flatten().next() {

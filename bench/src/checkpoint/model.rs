@@ -15,14 +15,14 @@ const FILE_BYTES: u64 = 1 << 30;
 type Tensor = (String, u64, u64);
 
 /// How large it is.
-pub struct Model {
+pub(super) struct Model {
     pub layers: u64,
     width: u64,
 }
 
 impl Model {
     /// 4 GiB, or 1 GiB where there is little time.
-    pub fn new(effort: Effort) -> Self {
+    pub(super) fn new(effort: Effort) -> Self {
         match effort {
             Effort::Smoke => Self { layers: 2, width: 64 },
             Effort::Quick => Self { layers: 8, width: 2176 },
@@ -49,12 +49,12 @@ impl Model {
     }
 
     /// Bytes of all tensors.
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.tensors().iter().map(|(_, rows, columns)| rows * columns * 2).sum()
     }
 
     /// Writes it in files of about a gigabyte, with an index.
-    pub fn write(&self, folder: &Path) {
+    pub(super) fn write(&self, folder: &Path) {
         fs::create_dir_all(folder).expect("a folder for checkpoints");
         let mut files: Vec<Vec<Tensor>> = vec![Vec::new()];
         let mut bytes = 0;

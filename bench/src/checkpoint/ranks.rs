@@ -23,12 +23,12 @@ const ENVIRONMENT: &str = "SYNCLINE_BENCH_RANK";
 const PES: usize = 4;
 
 /// Whether this process was started as a PE of these refits.
-pub fn is_rank() -> bool {
+pub(crate) fn is_rank() -> bool {
     std::env::var_os(ENVIRONMENT).is_some()
 }
 
 /// TP4 -> TP2 over every transport that is here.
-pub fn rows(effort: Effort) -> Vec<Row> {
+pub(super) fn rows(effort: Effort) -> Vec<Row> {
     // The first is the large model from TP4 to TP2.
     let case = Case::all(effort).swap_remove(0);
     let rounds = if effort == Effort::Smoke { 1 } else { 7 };
@@ -151,7 +151,7 @@ fn by_ranks(case: &Case, rounds: usize, way: &str) -> Option<Figure> {
 }
 
 /// Does what the environment says, and prints what it measured.
-pub fn run_rank() {
+pub(crate) fn run_rank() {
     let text = std::env::var(ENVIRONMENT).expect("asked before");
     let words: Vec<&str> = text.split(' ').collect();
     let (rank, rounds) = (words[2].parse().expect("a number"), words[3].parse().expect("a number"));

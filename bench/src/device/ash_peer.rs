@@ -11,7 +11,7 @@ use super::chain::ITEMS;
 use super::vulkan::SOURCE;
 
 /// A device, and the chain as one command buffer and one kernel of it as another.
-pub struct ByHand {
+pub(super) struct ByHand {
     chain: vk::CommandBuffer,
     single: vk::CommandBuffer,
     semaphore: vk::Semaphore,
@@ -32,7 +32,7 @@ const BYTES: u64 = 8192;
 
 impl ByHand {
     /// Everything prepared, with `dispatches` kernels in the chain.
-    pub fn new(dispatches: usize) -> Self {
+    pub(super) fn new(dispatches: usize) -> Self {
         // SAFETY: handles are used with the device that they were made of, and records live until
         // their calls return; the recorded commands stay within the buffer.
         unsafe {
@@ -111,12 +111,12 @@ impl ByHand {
     }
 
     /// The whole chain in one submission.
-    pub fn at_once(&self) {
+    pub(super) fn at_once(&self) {
         self.submit_and_wait(self.chain);
     }
 
     /// One kernel.
-    pub fn one(&self) {
+    pub(super) fn one(&self) {
         self.submit_and_wait(self.single);
     }
 

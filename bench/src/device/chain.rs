@@ -15,11 +15,11 @@ use crate::measure::{Figure, Side, figure, interleaved};
 use crate::row::Row;
 
 /// Elements that each kernel adds one to, and work items of its only group.
-pub const ITEMS: usize = 64;
+pub(super) const ITEMS: usize = 64;
 
 /// The chain of `dispatches` kernels `text` (a function `bump` of one `f32` argument), in rounds
 /// with what `peers` do.
-pub fn run(
+pub(super) fn run(
     device: &Arc<dyn Device>,
     text: &'static str,
     dispatches: usize,

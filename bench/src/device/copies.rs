@@ -11,7 +11,7 @@ use crate::measure::{Figure, Side, figure, interleaved};
 use crate::row::Row;
 
 /// Copies of `bytes` bytes by a lane and by the host, both ways.
-pub fn run(device: &Arc<dyn Device>, times: usize, bytes: u64) -> Vec<Row> {
+pub(super) fn run(device: &Arc<dyn Device>, times: usize, bytes: u64) -> Vec<Row> {
     let cpu = CpuDevice::open(CpuOptions::new(0).compute_lanes(1)).expect("there is a CPU");
     let (here, there) = (cpu.buffer(bytes), device.buffer(bytes));
     let from = vec![1u8; bytes as usize];

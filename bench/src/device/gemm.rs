@@ -13,7 +13,7 @@ use crate::row::Row;
 
 /// Square matrices of `f32`, in turns: once submitted to a lane and waited for, once multiplied on
 /// this thread.
-pub fn run(effort: Effort) -> Vec<Row> {
+pub(super) fn run(effort: Effort) -> Vec<Row> {
     let (order, times) = match effort {
         Effort::Smoke => (33, 1),
         Effort::Quick => (1024, 7),

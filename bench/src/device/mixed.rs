@@ -12,7 +12,7 @@ use crate::Effort;
 use crate::measure::{Side, figure, interleaved};
 use crate::row::Row;
 
-pub fn run(effort: Effort) -> Vec<Row> {
+pub(super) fn run(effort: Effort) -> Vec<Row> {
     let open = |probe: &dyn BackendProbe| match probe.open(0) {
         Ok(device) => Some(device),
         Err(reason) => {

@@ -23,7 +23,7 @@ const SOURCE: &str = "__kernel void bump(__global float *x, __global const uint 
     if (get_global_id(0) < params[2]) x[params[0] + get_global_id(0)] += 1.0f;
 }";
 
-pub fn run(effort: Effort) -> Vec<Row> {
+pub(super) fn run(effort: Effort) -> Vec<Row> {
     let probe = Probe::new();
     let device = match probe.probe() {
         Ok(_) => probe.open(0).expect("the driver lists it"),

@@ -10,14 +10,14 @@ use crate::measure::Side;
 use crate::row::Row;
 
 /// The kernel of all rows: adds one to `params[2]` elements, from `params[0]` on.
-pub const SOURCE: &str = "@group(0) @binding(0) var<storage, read_write> x: array<f32>;
+pub(super) const SOURCE: &str = "@group(0) @binding(0) var<storage, read_write> x: array<f32>;
 @group(0) @binding(1) var<storage, read> params: array<u32>;
 @compute @workgroup_size(64)
 fn bump(@builtin(global_invocation_id) id: vec3<u32>) {
     if id.x < params[2] { x[params[0] + id.x] += 1.0; }
 }";
 
-pub fn run(effort: Effort) -> Vec<Row> {
+pub(super) fn run(effort: Effort) -> Vec<Row> {
     let probe = Probe::new();
     let device = match probe.probe() {
         Ok(_) => probe.open(0).expect("the driver lists it"),

@@ -26,7 +26,7 @@ const FLAGS: [&str; 9] = [
 const TIME_MAX: Duration = Duration::from_secs(60);
 
 /// What the page found out about itself.
-pub struct Opened {
+pub(super) struct Opened {
     /// Until it could be used.
     pub start_ms: f64,
     /// View, median and worst frame in milliseconds.
@@ -34,7 +34,7 @@ pub struct Opened {
 }
 
 /// Opens `page`; `None` where there is no browser, or it does not end in time.
-pub fn open(page: &str) -> Option<Opened> {
+pub(super) fn open(page: &str) -> Option<Opened> {
     let path = std::env::var_os("PATH")?;
     let browser = std::env::split_paths(&path)
         .flat_map(|folder| NAMES.map(|name| folder.join(name)))

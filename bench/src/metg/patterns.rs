@@ -2,7 +2,7 @@
 
 /// A pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pattern {
+pub(super) enum Pattern {
     Trivial,
     NoComm,
     Stencil1d,
@@ -15,7 +15,7 @@ pub enum Pattern {
 
 impl Pattern {
     /// All of them.
-    pub const ALL: [Pattern; 8] = [
+    pub(super) const ALL: [Pattern; 8] = [
         Pattern::Trivial,
         Pattern::NoComm,
         Pattern::Stencil1d,
@@ -27,7 +27,7 @@ impl Pattern {
     ];
 
     /// As Task Bench calls it.
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Pattern::Trivial => "trivial",
             Pattern::NoComm => "no_comm",
@@ -41,7 +41,7 @@ impl Pattern {
     }
 
     /// The edges of `steps` steps of `width` tasks, numbered step by step.
-    pub fn edges(self, width: u32, steps: u32) -> Vec<(u32, u32)> {
+    pub(super) fn edges(self, width: u32, steps: u32) -> Vec<(u32, u32)> {
         let mut edges = Vec::new();
         for step in 1..steps {
             for column in 0..width {

@@ -20,7 +20,7 @@ use crate::row::Row;
 const TILE_BYTES: u64 = 64;
 
 /// One row for each pattern, beside OpenMP where that can be compiled.
-pub fn rows(effort: Effort) -> Vec<Row> {
+pub(crate) fn rows(effort: Effort) -> Vec<Row> {
     let (times, steps, power_max) = match effort {
         Effort::Smoke => (1, 10, 4),
         Effort::Quick => (3, 1_000, 12),

@@ -7,7 +7,7 @@ use syncline_tensor::{Arg, BufferId, View};
 const TILE: u64 = 64;
 
 /// Every graph with its name.
-pub fn all(small: bool) -> Vec<(String, TaskGraph)> {
+pub(super) fn all(small: bool) -> Vec<(String, TaskGraph)> {
     let (tiles, side, steps, wave) = if small { (5, 3, 4, 8) } else { (40, 16, 40, 100) };
     vec![
         (format!("cholesky-{tiles}, 2 lanes"), cholesky(tiles)),
@@ -46,7 +46,7 @@ impl Tiles {
 }
 
 /// Tiled Cholesky.
-pub fn cholesky(tiles: u64) -> TaskGraph {
+pub(super) fn cholesky(tiles: u64) -> TaskGraph {
     let mut out = Tiles::new(tiles * tiles);
     let at = |row: u64, column: u64| row * tiles + column;
     for k in 0..tiles {
@@ -65,7 +65,7 @@ pub fn cholesky(tiles: u64) -> TaskGraph {
 }
 
 /// Five-point stencil over two grids in turns.
-pub fn stencil(side: u64, steps: u64) -> TaskGraph {
+pub(super) fn stencil(side: u64, steps: u64) -> TaskGraph {
     let mut out = Tiles::new(2 * side * side);
     for step in 0..steps {
         let (from, to) = (step % 2 * side * side, (step + 1) % 2 * side * side);
@@ -92,7 +92,7 @@ pub fn stencil(side: u64, steps: u64) -> TaskGraph {
 }
 
 /// Each tile after its upper and left neighbours.
-pub fn wavefront(side: u64) -> TaskGraph {
+pub(super) fn wavefront(side: u64) -> TaskGraph {
     let mut out = Tiles::new(side * side);
     for row in 0..side {
         for column in 0..side {
@@ -110,14 +110,14 @@ pub fn wavefront(side: u64) -> TaskGraph {
 }
 
 /// One after the other.
-pub fn chain(tasks: u64) -> TaskGraph {
+pub(super) fn chain(tasks: u64) -> TaskGraph {
     let mut out = Tiles::new(1);
     (0..tasks).for_each(|_| out.submit("link", &[], 0, true));
     out.graph
 }
 
 /// Each task updates one of 4,096 tiles from two others.
-pub fn random_tiles(tasks: u64) -> TaskGraph {
+pub(super) fn random_tiles(tasks: u64) -> TaskGraph {
     const TILES: u64 = 4096;
     let mut out = Tiles::new(TILES);
     let mut state = 1u64;

@@ -14,7 +14,7 @@ use crate::row::Row;
 
 /// `execute_kernel` of an empty closure, without arguments and with one, beside boxed closures
 /// through a channel to a thread.
-pub fn run(count: u32, times: usize) -> Vec<Row> {
+pub(super) fn run(count: u32, times: usize) -> Vec<Row> {
     let mut executor = UnifiedExecutor::new();
     let device = CpuDevice::open(CpuOptions::new(0).compute_lanes(1)).expect("a lane can be had");
     let buffer = device.buffer(64);

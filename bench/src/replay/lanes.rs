@@ -80,7 +80,7 @@ fn load(
 }
 
 /// Runs both comparisons; times are of a run, over its tasks.
-pub fn run(device: &Arc<dyn Device>, small: bool, times: usize) -> Vec<Row> {
+pub(super) fn run(device: &Arc<dyn Device>, small: bool, times: usize) -> Vec<Row> {
     let count = if small { 4 } else { 100 };
     vec![stealing(device, count, times), overlapping(device, count, times)]
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use syncline_plan::TaskGraph;
 
 /// A body as a peer has it.
-pub type Body = Box<dyn Fn() + Send + Sync>;
+pub(crate) type Body = Box<dyn Fn() + Send + Sync>;
 
 fn empty_bodies(count: usize) -> Vec<Body> {
     // Captures differ from body to body, as it would with real ones: each box has its own
@@ -20,22 +20,22 @@ fn empty_bodies(count: usize) -> Vec<Body> {
 }
 
 /// All bodies in submission order: no machinery at all.
-pub struct BareLoop(Vec<Body>);
+pub(crate) struct BareLoop(Vec<Body>);
 
 impl BareLoop {
     /// `count` empty bodies.
-    pub fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         Self(empty_bodies(count))
     }
 
     /// Calls them.
-    pub fn run(&self) {
+    pub(crate) fn run(&self) {
         self.0.iter().for_each(|body| body());
     }
 }
 
 /// The edges of a graph, turned round.
-pub struct Edges {
+pub(crate) struct Edges {
     /// Where each task's successors begin; one more at the end.
     pub starts: Vec<u32>,
     /// The successors.
@@ -46,7 +46,7 @@ pub struct Edges {
 
 impl Edges {
     /// What was recorded.
-    pub fn of(graph: &TaskGraph) -> Self {
+    pub(crate) fn of(graph: &TaskGraph) -> Self {
         let pairs: Vec<(u32, u32)> = graph
             .tasks()
             .flat_map(|task| task.edges().iter().map(move |edge| (edge.pred.0, task.index().0)))
@@ -55,7 +55,7 @@ impl Edges {
     }
 
     /// The edges in `pairs`.
-    pub fn of_pairs(count: usize, pairs: &[(u32, u32)]) -> Self {
+    pub(crate) fn of_pairs(count: usize, pairs: &[(u32, u32)]) -> Self {
         let mut starts = vec![0u32; count + 1];
         let mut preds = vec![0u32; count];
         for &(pred, succ) in pairs {
@@ -75,7 +75,7 @@ impl Edges {
     }
 
     /// Calls `run` with the name of a file that holds the edges: the number of tasks, then pairs.
-    pub fn with_file<R>(&self, run: impl FnOnce(&str) -> R) -> Option<R> {
+    pub(crate) fn with_file<R>(&self, run: impl FnOnce(&str) -> R) -> Option<R> {
         let mut text = format!("{}\n", self.preds.len());
         for pred in 0..self.preds.len() {
             for at in self.starts[pred]..self.starts[pred + 1] {
@@ -93,7 +93,7 @@ impl Edges {
 
 /// A runner on rayon: a counter a task, and the task that brings one to zero runs or spawns the
 /// task.
-pub struct RayonRunner {
+pub(crate) struct RayonRunner {
     pool: rayon::ThreadPool,
     graph: Graph,
 }
@@ -109,12 +109,12 @@ struct Graph {
 
 impl RayonRunner {
     /// `edges` with empty bodies on `threads` threads.
-    pub fn new(edges: &Edges, threads: usize) -> Self {
+    pub(crate) fn new(edges: &Edges, threads: usize) -> Self {
         Self::with_bodies(edges, threads, empty_bodies(edges.preds.len()))
     }
 
     /// `edges` with `bodies` on `threads` threads.
-    pub fn with_bodies(edges: &Edges, threads: usize, bodies: Vec<Body>) -> Self {
+    pub(crate) fn with_bodies(edges: &Edges, threads: usize, bodies: Vec<Body>) -> Self {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let sources = (0..edges.preds.len() as u32).filter(|&at| edges.preds[at as usize] == 0);
         let graph = Graph {
@@ -129,7 +129,7 @@ impl RayonRunner {
     }
 
     /// Runs all tasks once.
-    pub fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         for (open, &count) in self.graph.open.iter_mut().zip(&self.graph.preds) {
             *open.get_mut() = count;
         }

@@ -16,23 +16,23 @@ use crate::peers;
 const SLOT_BYTES: u64 = 1 << 40;
 
 /// A Python whose torch has gloo.
-pub struct Gloo {
+pub(crate) struct Gloo {
     python: String,
 }
 
 impl Gloo {
     /// What its figures stand beside.
-    pub const NAME: &str = "packed gloo, torch";
+    pub(crate) const NAME: &str = "packed gloo, torch";
 
     /// `None`, with a word, where there is no such Python.
-    pub fn find() -> Option<Self> {
+    pub(crate) fn find() -> Option<Self> {
         let has_gloo = "from torch import distributed; assert distributed.is_gloo_available()";
         let python = peers::python("torch with gloo", has_gloo)?;
         Some(Self { python })
     }
 
     /// Milliseconds of `rounds` refits of `case`.
-    pub fn measure(&self, case: &Case, rounds: usize) -> Figure {
+    pub(crate) fn measure(&self, case: &Case, rounds: usize) -> Figure {
         let folder = Folder::new();
         write_plan(case, &folder.0);
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/gloo.py");

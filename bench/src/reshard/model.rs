@@ -7,7 +7,7 @@ use crate::Effort;
 
 /// A model and two meshes.
 #[derive(Clone, Debug)]
-pub struct Case {
+pub(crate) struct Case {
     /// `layers` transformer layers and an embedding, or `layers` thousand tensors of 16 KiB.
     layers: u64,
     is_small: bool,
@@ -25,7 +25,7 @@ const MESHES: [(&str, &str); 3] = [
 
 impl Case {
     /// Every case at this effort.
-    pub fn all(effort: Effort) -> Vec<Self> {
+    pub(crate) fn all(effort: Effort) -> Vec<Self> {
         let (layers, width) = if effort == Effort::Smoke { (2, 64) } else { (24, 1024) };
         let thousands = if effort == Effort::Smoke { 0 } else { 20 };
         let pairs = [("TP4", "TP2DP2"), ("TP2DP2", "TP4"), ("TP2PP2", "TP4")];
@@ -36,13 +36,13 @@ impl Case {
     }
 
     /// The words by which a PE is told.
-    pub fn to_text(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         let Self { layers, is_small, width, from, to } = self;
         format!("{layers} {is_small} {width} {from} {to}")
     }
 
     /// The case of those words.
-    pub fn parse(words: &[&str]) -> Self {
+    pub(crate) fn parse(words: &[&str]) -> Self {
         let known = |name: &str| {
             let found = MESHES.iter().find(|(known, _)| *known == name);
             found.expect("a mesh that the parent knows").0
@@ -57,7 +57,7 @@ impl Case {
     }
 
     /// For people.
-    pub fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let mib = self.bytes() >> 20;
         let what = match self.is_small {
             true => format!("{} tensors of 16 KiB", self.specs().len()),
@@ -67,12 +67,12 @@ impl Case {
     }
 
     /// Bytes of the whole model.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.specs().iter().map(|spec| spec.shape.volume() * spec.dtype.bytes()).sum()
     }
 
     /// Layouts before and after.
-    pub fn layouts(&self) -> (Layout, Layout) {
+    pub(crate) fn layouts(&self) -> (Layout, Layout) {
         (self.layout(self.from), self.layout(self.to))
     }
 

@@ -9,15 +9,15 @@ use super::model::Case;
 use super::{PES, TIMEOUT};
 
 /// Where a PE finds what it is to do.
-pub const ENVIRONMENT: &str = "SYNCLINE_BENCH_PE";
+pub(super) const ENVIRONMENT: &str = "SYNCLINE_BENCH_PE";
 
 /// Whether this process was started as a PE.
-pub fn is_pe() -> bool {
+pub(crate) fn is_pe() -> bool {
     std::env::var_os(ENVIRONMENT).is_some()
 }
 
 /// Does what the environment says, and prints what it measured.
-pub fn run_pe() {
+pub(crate) fn run_pe() {
     let text = std::env::var(ENVIRONMENT).expect("asked before");
     let words: Vec<&str> = text.split(' ').collect();
     let (rank, rounds) = (words[1].parse().expect("a number"), words[2].parse().expect("a number"));

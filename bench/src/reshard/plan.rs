@@ -19,7 +19,7 @@ use crate::row::Row;
 use super::BENCH;
 
 /// Measures planning by tensors and PEs, and scheduling of a million transfers.
-pub fn run(effort: Effort) -> Vec<Row> {
+pub(super) fn run(effort: Effort) -> Vec<Row> {
     let mut rows = Vec::new();
     let shrink = if effort == Effort::Smoke { 100 } else { 1 };
     let times = if effort == Effort::Full { 9 } else { 3 };

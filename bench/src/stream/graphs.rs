@@ -4,7 +4,7 @@ use syncline_runtime::stream::{Stream, StreamBuffer, Task};
 use syncline_tensor::{Access, Dtype, View};
 
 /// A graph over the tiles of one buffer.
-pub struct Graph {
+pub(super) struct Graph {
     /// What it is called.
     pub name: String,
     /// The same graph for the peer: its name there and sizes.
@@ -30,7 +30,7 @@ impl Graph {
     }
 
     /// Tiled Cholesky of `n` by `n` tiles.
-    pub fn cholesky(n: u32) -> Self {
+    pub(super) fn cholesky(n: u32) -> Self {
         let at = |row: u32, column: u32| row * n + column;
         let (read, update) = (Access::Input, Access::InOut);
         let mut tasks = Vec::new();
@@ -47,7 +47,7 @@ impl Graph {
     }
 
     /// A three-point stencil between two rows.
-    pub fn stencil(width: u32, steps: u32) -> Self {
+    pub(super) fn stencil(width: u32, steps: u32) -> Self {
         let task = |step: u32, at: u32| {
             let (from, to) = (step % 2 * width, (step + 1) % 2 * width);
             let mut reads: Vec<_> = (at.saturating_sub(1)..=(at + 1).min(width - 1))
@@ -61,7 +61,7 @@ impl Graph {
     }
 
     /// Sweeps over a square in which each tile needs the ones above and to the left.
-    pub fn wavefront(side: u32, rounds: u32) -> Self {
+    pub(super) fn wavefront(side: u32, rounds: u32) -> Self {
         let task = |row: u32, column: u32| {
             let mut args = Vec::new();
             if row > 0 {
@@ -79,29 +79,29 @@ impl Graph {
     }
 
     /// Every task waits for the one before it.
-    pub fn chain(tasks: u32) -> Self {
+    pub(super) fn chain(tasks: u32) -> Self {
         let tasks_of = (0..tasks).map(|_| vec![(Access::InOut, 0)]).collect();
         Self::new("chain", &[tasks.into()], 1, tasks_of)
     }
 
     /// No task waits for another.
-    pub fn independent(tasks: u32) -> Self {
+    pub(super) fn independent(tasks: u32) -> Self {
         let tasks_of = (0..tasks).map(|tile| vec![(Access::InOut, tile)]).collect();
         Self::new("independent", &[tasks.into()], tasks.into(), tasks_of)
     }
 
     /// How many tasks there are.
-    pub fn len(&self) -> u64 {
+    pub(super) fn len(&self) -> u64 {
         self.tasks.len() as u64
     }
 
     /// The buffer that all tiles are in.
-    pub fn buffer(&self, stream: &Stream) -> StreamBuffer {
+    pub(super) fn buffer(&self, stream: &Stream) -> StreamBuffer {
         stream.buffer(self.tiles * TILE_BYTES).expect("memory for the tiles")
     }
 
     /// Submits every task, with a body that does nothing.
-    pub fn submit(&self, stream: &Stream, buffer: &StreamBuffer) {
+    pub(super) fn submit(&self, stream: &Stream, buffer: &StreamBuffer) {
         for args in &self.tasks {
             let mut task = Task::new("task");
             for &(access, tile) in args {

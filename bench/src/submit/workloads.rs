@@ -8,7 +8,7 @@ use syncline_tensor::{Arg, BufferId, Dtype, View};
 
 /// Tasks, and the edges that were found for them.
 #[derive(Default)]
-pub struct Outcome {
+pub(super) struct Outcome {
     /// Tasks submitted.
     pub tasks: u64,
     /// Every edge, in order.
@@ -32,14 +32,14 @@ impl Outcome {
 }
 
 /// A graph that can be submitted again and again, to a new submitter each time.
-pub struct Workload {
+pub(super) struct Workload {
     buffers: Vec<u64>,
     body: Box<dyn Fn(&mut Submitter, &mut Outcome)>,
 }
 
 impl Workload {
     /// Submits the whole graph to a new submitter.
-    pub fn run(&self, outcome: &mut Outcome) -> Submitter {
+    pub(super) fn run(&self, outcome: &mut Outcome) -> Submitter {
         let mut submitter = Submitter::new(SubmitOptions::default());
         for &bytes in &self.buffers {
             submitter.create_buffer(bytes);
@@ -50,7 +50,7 @@ impl Workload {
     }
 
     /// Submits the whole graph once more to a submitter that knows it.
-    pub fn repeat(&self, submitter: &mut Submitter, outcome: &mut Outcome) {
+    pub(super) fn repeat(&self, submitter: &mut Submitter, outcome: &mut Outcome) {
         outcome.begin();
         (self.body)(submitter, outcome);
     }
@@ -73,7 +73,7 @@ fn tiles_of(matrix: &View, tiles: u64) -> Vec<View> {
 }
 
 /// Tiled Cholesky of one matrix.
-pub fn cholesky(tiles: u64) -> Workload {
+pub(super) fn cholesky(tiles: u64) -> Workload {
     let (matrix, bytes) = square(tiles * TILE);
     let views = tiles_of(&matrix, tiles);
     let at = move |row: u64, column: u64| views[(row * tiles + column) as usize];
@@ -104,7 +104,7 @@ pub fn cholesky(tiles: u64) -> Workload {
 
 /// Rounds over two matrices: each tile of one is computed from that tile and a border around it of
 /// the other.
-pub fn stencil(tiles: u64, rounds: u64) -> Workload {
+pub(super) fn stencil(tiles: u64, rounds: u64) -> Workload {
     let side = tiles * TILE;
     let (matrix, bytes) = square(side);
     let around = |at: u64| (at * TILE).saturating_sub(1)..((at + 1) * TILE + 1).min(side);
@@ -135,7 +135,7 @@ fn numbers() -> impl FnMut(u64) -> usize {
 }
 
 /// Tasks that read two of `buffers` buffers and update a third.
-pub fn random_buffers(buffers: u64, tasks: u64) -> Workload {
+pub(super) fn random_buffers(buffers: u64, tasks: u64) -> Workload {
     let whole = View::contiguous(Dtype::F32, &[256]).expect("a small vector");
     let body = move |submitter: &mut Submitter, outcome: &mut Outcome| {
         let mut number = numbers();
@@ -149,7 +149,7 @@ pub fn random_buffers(buffers: u64, tasks: u64) -> Workload {
 }
 
 /// Tasks that read two of the tiles of one matrix and update a third.
-pub fn random_tiles(tiles: u64, tasks: u64) -> Workload {
+pub(super) fn random_tiles(tiles: u64, tasks: u64) -> Workload {
     let side = tiles.isqrt();
     let (matrix, bytes) = square(side * TILE);
     let views = tiles_of(&matrix, side);

@@ -4,6 +4,7 @@
 //! plain options, which run to an [`Outcome`] or one [`Failure`](outcome::Failure). Exit status 0
 //! is success, 1 a check that found something, 2 bad usage or bad input; a closed pipe is success.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod bar;
 mod commands;
@@ -16,7 +17,7 @@ use std::io::{self, Write};
 use std::sync::OnceLock;
 
 use clap::Parser;
-use syncline::program::{Program, Run, RunError, RunOptions, npy};
+use syncline::program::{Program, ProgramRun, ProgramRunError, RunOptions, npy};
 use syncline::report::ReportError;
 use syncline_files::Escaped;
 
@@ -41,7 +42,7 @@ pub fn devices() -> serde_json::Value {
 /// from [`check`].
 pub fn page(
     program: &Program,
-    run: &Run,
+    run: &ProgramRun,
     title: &str,
     differences: Option<&[String]>,
 ) -> Result<String, ReportError> {
@@ -50,13 +51,17 @@ pub fn page(
 
 /// Returns the contents of buffer number `index` that `run` has left, as `syncline run --output`
 /// writes it.
-pub fn array_of(program: &Program, run: &Run, index: usize) -> npy::Array {
+pub fn array_of(program: &Program, run: &ProgramRun, index: usize) -> npy::Array {
     commands::run::array_of(program, run, index)
 }
 
 /// Returns what differs between `run` and the serial run, as `syncline run --check` prints it. A
 /// plan that kept buffers to itself is run once more by `options`, with all of them kept.
-pub fn check(program: &Program, run: &Run, options: &RunOptions) -> Result<Vec<String>, RunError> {
+pub fn check(
+    program: &Program,
+    run: &ProgramRun,
+    options: &RunOptions,
+) -> Result<Vec<String>, ProgramRunError> {
     commands::run::check(program, run, options)
 }
 

@@ -12,6 +12,7 @@
 //! This crate knows no format.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(unreachable_pub)]
 
 mod escape;
 #[cfg(feature = "json")]

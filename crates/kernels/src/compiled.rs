@@ -6,10 +6,10 @@
 //! [`wgsl`](crate::wgsl) and [`opencl`](crate::opencl) turn one into a source by putting accessors
 //! of the arguments (`load_0`, `store_1`, `place_1`, ...) in front of texts that use them.
 
-pub mod kind;
-pub mod recipe;
-pub mod spec;
-pub mod variant;
+pub(crate) mod kind;
+pub(crate) mod recipe;
+pub(crate) mod spec;
+pub(crate) mod variant;
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use recipe::Recipe;
 use spec::{Language, Spec};
 
 /// Adds the sources of the built-in kernel `name` to its implementations.
-pub fn attach(
+pub(crate) fn attach(
     mut builder: KernelBuilder,
     name: &'static str,
     parameters: &[Parameter],
@@ -65,6 +65,6 @@ fn source(language: Language, name: &str, recipe: &Recipe, spec: &Spec) -> Kerne
 
 /// The function of a kernel in its source: not the name alone, which may be that of a function of
 /// the language.
-pub fn entry(name: &str) -> String {
+pub(crate) fn entry(name: &str) -> String {
     format!("kernel_{name}")
 }

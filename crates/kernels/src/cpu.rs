@@ -4,9 +4,9 @@
 //! elements are loaded into a block of numbers of the type that is computed in, and stored back,
 //! whatever their dtype and strides.
 
-pub mod elementwise;
-pub mod matrix;
-pub mod number;
-pub mod operand;
-pub mod rows;
-pub mod triangular;
+pub(crate) mod elementwise;
+pub(crate) mod matrix;
+pub(crate) mod number;
+pub(crate) mod operand;
+pub(crate) mod rows;
+pub(crate) mod triangular;

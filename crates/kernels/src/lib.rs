@@ -16,6 +16,7 @@
 //! assert!(error.to_string().contains("did you mean `gemm`?"));
 //! # Ok::<(), syncline_kernels::KernelError>(())
 //! ```
+#![warn(unreachable_pub)]
 
 mod compiled;
 mod cpu;

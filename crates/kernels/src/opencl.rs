@@ -14,7 +14,7 @@ use crate::compiled::recipe::{Frame, Recipe};
 use crate::compiled::spec::{Operand, Spec};
 
 /// The source of kernel `name` for arguments as in `spec`.
-pub fn text(name: &str, recipe: &Recipe, spec: &Spec) -> String {
+pub(crate) fn text(name: &str, recipe: &Recipe, spec: &Spec) -> String {
     let mut out = String::from("#pragma OPENCL FP_CONTRACT OFF\n");
     if spec.operands.iter().any(|operand| operand.kind == Kind::F64) {
         out.push_str("#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n");

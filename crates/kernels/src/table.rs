@@ -100,7 +100,7 @@ fn writes_nothing(args: &KernelArgs<'_>) -> Result<bool, DeviceError> {
 }
 
 /// Every built-in kernel.
-pub fn builtin() -> Vec<Entry> {
+pub(crate) fn builtin() -> Vec<Entry> {
     let mut entries = elementwise_entries();
     entries.extend(row_entries());
     entries.extend(matrix_entries());

@@ -17,7 +17,7 @@ use crate::compiled::recipe::{Frame, Recipe};
 use crate::compiled::spec::{Operand, ScalarSpec, Spec};
 
 /// The source of kernel `name` for arguments as in `spec`.
-pub fn text(name: &str, recipe: &Recipe, spec: &Spec) -> String {
+pub(crate) fn text(name: &str, recipe: &Recipe, spec: &Spec) -> String {
     let mut out = String::new();
     for (position, operand) in spec.operands.iter().enumerate() {
         let access = if operand.writes { "read_write" } else { "read" };

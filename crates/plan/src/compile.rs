@@ -23,7 +23,8 @@ mod waits;
 use std::sync::Arc;
 
 pub use error::CompileError;
-pub use runs::{Run, runs_count, runs_of};
+pub(crate) use runs::runs_count;
+pub use runs::{ByteRun, runs_of};
 
 use crate::cost::CostModel;
 use crate::graph::GraphData;

@@ -30,6 +30,7 @@
 //! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(unreachable_pub)]
 
 mod check;
 mod compile;
@@ -47,7 +48,7 @@ mod store;
 mod successors;
 
 pub use check::{CheckError, OpSite};
-pub use compile::{CompileError, CompileOptions, Run as ByteRun, runs_of as byte_runs};
+pub use compile::{ByteRun, CompileError, CompileOptions, runs_of as byte_runs};
 pub use cost::CostModel;
 pub use forecast::{Forecast, OpCost};
 pub use graph::{

@@ -4,11 +4,11 @@ use crate::fx::FxMap;
 
 /// A number that stands for a string of its [`Names`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NameId(pub u32);
+pub(crate) struct NameId(pub u32);
 
 /// The distinct strings of a graph.
 #[derive(Clone, Debug, Default)]
-pub struct Names {
+pub(crate) struct Names {
     strings: Vec<Box<str>>,
     ids: FxMap<Box<str>, NameId>,
 }
@@ -16,7 +16,7 @@ pub struct Names {
 impl Names {
     /// Returns the names `strings`, or `None` if two are the same. More cannot be interned: a table
     /// of names that a file chose could be made to take quadratic time.
-    pub fn of_file(strings: Vec<Box<str>>) -> Option<Self> {
+    pub(crate) fn of_file(strings: Vec<Box<str>>) -> Option<Self> {
         let mut sorted: Vec<&str> = strings.iter().map(|name| &**name).collect();
         sorted.sort_unstable();
         let is_unique = sorted.windows(2).all(|pair| pair[0] != pair[1]);
@@ -24,7 +24,7 @@ impl Names {
     }
 
     /// The number of `name`, a new one if it was never seen.
-    pub fn intern(&mut self, name: &str) -> NameId {
+    pub(crate) fn intern(&mut self, name: &str) -> NameId {
         if let Some(&id) = self.ids.get(name) {
             return id;
         }
@@ -35,17 +35,17 @@ impl Names {
     }
 
     /// The string that `id` stands for.
-    pub fn get(&self, id: NameId) -> &str {
+    pub(crate) fn get(&self, id: NameId) -> &str {
         &self.strings[id.0 as usize]
     }
 
     /// All strings, by number.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
         self.strings.iter().map(|name| &**name)
     }
 
     /// How many there are.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.strings.len()
     }
 }

@@ -4,14 +4,17 @@ use std::ops::Range;
 
 /// For every op the ops that list it among their predecessors.
 #[derive(Debug)]
-pub struct Successors {
+pub(crate) struct Successors {
     starts: Vec<u32>,
     succs: Vec<u32>,
 }
 
 impl Successors {
     /// Of ops `0..count`, given what each comes after.
-    pub fn new<Preds: Iterator<Item = u32>>(count: usize, preds_of: impl Fn(u32) -> Preds) -> Self {
+    pub(crate) fn new<Preds: Iterator<Item = u32>>(
+        count: usize,
+        preds_of: impl Fn(u32) -> Preds,
+    ) -> Self {
         let mut starts = vec![0u32; count + 1];
         for op in 0..count as u32 {
             preds_of(op).for_each(|pred| starts[pred as usize + 1] += 1);
@@ -33,12 +36,12 @@ impl Successors {
 
     /// The places of `op`'s successors, for [`Successors::at`]: walking by places leaves the walker
     /// free to change.
-    pub fn places(&self, op: u32) -> Range<usize> {
+    pub(crate) fn places(&self, op: u32) -> Range<usize> {
         self.starts[op as usize] as usize..self.starts[op as usize + 1] as usize
     }
 
     /// The successor at a place.
-    pub fn at(&self, place: usize) -> u32 {
+    pub(crate) fn at(&self, place: usize) -> u32 {
         self.succs[place]
     }
 }

@@ -10,7 +10,7 @@ use crate::program::{Program, ProgramTask};
 
 /// For each task the devices that it may run on; any if there are none.
 #[derive(Clone, Debug)]
-pub struct Choices {
+pub(crate) struct Choices {
     pub of_task: Vec<Vec<DeviceSpec>>,
     /// All that any task may run on.
     pub devices: Vec<DeviceSpec>,
@@ -60,7 +60,7 @@ impl Choices {
 
     /// The same for the devices of `machine` that run tasks; as the trace says where one of them is
     /// made up, which runs anything.
-    pub fn on_machine(program: &Program, machine: &Machine) -> Result<Self, ProgramError> {
+    pub(crate) fn on_machine(program: &Program, machine: &Machine) -> Result<Self, ProgramError> {
         let models = machine.devices().iter().filter(|model| model.runs_tasks);
         let specs: Result<Vec<DeviceSpec>, _> = models.map(|model| model.name.parse()).collect();
         match specs {
@@ -70,7 +70,7 @@ impl Choices {
     }
 
     /// The same, with `device` as the only choice of every task that has it among others.
-    pub fn preferring(&self, device: DeviceSpec) -> Self {
+    pub(crate) fn preferring(&self, device: DeviceSpec) -> Self {
         let prefer = |choice: &Vec<DeviceSpec>| match is_free_or_has(choice, device) {
             true => vec![device],
             false => choice.clone(),

@@ -6,11 +6,11 @@ use syncline_plan::TaskIndex;
 use syncline_tensor::Dtype;
 
 use crate::program::Program;
-use crate::run::Run;
+use crate::run::ProgramRun;
 
 /// How far two floats may differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Tolerance {
+pub enum FloatTolerance {
     /// Not at all: every bit the same.
     Exact,
     /// By this share of the larger one, or absolutely below 1. Integers not at all.
@@ -24,14 +24,14 @@ impl Program {
     /// How far `run` may be from the serial run: not at all if every task ran on a CPU device.
     /// Otherwise by what the tolerances of the kernels add up to along the longest chain of tasks
     /// that wait for each other, times four.
-    pub fn tolerance(&self, run: &Run) -> Tolerance {
-        let Some(plan) = &run.plan else { return Tolerance::Exact };
+    pub fn tolerance(&self, run: &ProgramRun) -> FloatTolerance {
+        let Some(plan) = &run.plan else { return FloatTolerance::Exact };
         let is_cpu = |task: TaskIndex| {
             let name = &plan.machine().devices()[plan.device_of(task).index()].name;
             name.parse().is_ok_and(|spec: DeviceSpec| spec.backend == Backend::Cpu)
         };
         if plan.tasks().all(|task| is_cpu(task.index())) {
-            return Tolerance::Exact;
+            return FloatTolerance::Exact;
         }
         let mut off: Vec<f64> = Vec::with_capacity(self.tasks().len());
         for (task, what) in plan.tasks().zip(self.tasks()) {
@@ -39,15 +39,15 @@ impl Program {
             off.push(what.tolerance + before.fold(0.0, f64::max));
         }
         match off.into_iter().fold(0.0, f64::max) {
-            0.0 => Tolerance::Exact,
-            limit => Tolerance::Relative(limit * GROWTH),
+            0.0 => FloatTolerance::Exact,
+            limit => FloatTolerance::Relative(limit * GROWTH),
         }
     }
 }
 
 /// Where two buffers differ most.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Difference {
+pub struct Mismatch {
     /// The element that is furthest off.
     pub element: usize,
     /// What it is.
@@ -63,11 +63,11 @@ pub fn compare(
     found: &[u8],
     wanted: &[u8],
     dtype: Dtype,
-    tolerance: Tolerance,
-) -> Option<Difference> {
+    tolerance: FloatTolerance,
+) -> Option<Mismatch> {
     assert_eq!(found.len(), wanted.len(), "buffers of one size");
     let size = dtype.bytes() as usize;
-    let mut worst: Option<(f64, Difference)> = None;
+    let mut worst: Option<(f64, Mismatch)> = None;
     let mut count = 0;
     for (element, (a, b)) in found.chunks(size).zip(wanted.chunks(size)).enumerate() {
         if a == b {
@@ -76,10 +76,10 @@ pub fn compare(
         let (x, y) = (number(a, dtype), number(b, dtype));
         let off = (x - y).abs() / x.abs().max(y.abs()).max(1.0);
         let allowed = match tolerance {
-            Tolerance::Exact => false,
-            Tolerance::Relative(_) if !is_float(dtype) => false,
+            FloatTolerance::Exact => false,
+            FloatTolerance::Relative(_) if !is_float(dtype) => false,
             // Two NaNs of other bits agree; a NaN and a number do not.
-            Tolerance::Relative(limit) => off <= limit || (x.is_nan() && y.is_nan()),
+            FloatTolerance::Relative(limit) => off <= limit || (x.is_nan() && y.is_nan()),
         };
         if allowed {
             continue;
@@ -87,10 +87,10 @@ pub fn compare(
         count += 1;
         let off = if off.is_nan() { f64::INFINITY } else { off };
         if worst.is_none_or(|(most, _)| off > most) {
-            worst = Some((off, Difference { element, found: x, wanted: y, count: 0 }));
+            worst = Some((off, Mismatch { element, found: x, wanted: y, count: 0 }));
         }
     }
-    worst.map(|(_, difference)| Difference { count, ..difference })
+    worst.map(|(_, difference)| Mismatch { count, ..difference })
 }
 
 fn is_float(dtype: Dtype) -> bool {

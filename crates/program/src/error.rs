@@ -65,7 +65,7 @@ pub enum ProgramError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
-pub enum RunError {
+pub enum ProgramRunError {
     #[error(transparent)]
     Program(#[from] ProgramError),
     #[error(transparent)]

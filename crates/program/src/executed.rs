@@ -15,10 +15,10 @@ use syncline_plan::{
     Copy, ExecutionPlan, LaneIndex, MemoryIndex, MemoryPlace, OpIndex, OpKind, TaskIndex,
 };
 use syncline_tensor::{Access, Arg, BufferId, Region};
-use syncline_trace::{Lane, Trace, TraceBuffer, TraceTask};
+use syncline_trace::{Trace, TraceBuffer, TraceLane, TraceTask};
 
 use crate::program::Program;
-use crate::run::{Run, Timing};
+use crate::run::{ProgramRun, TaskTiming};
 
 /// The trace of a run.
 #[derive(Clone, Debug)]
@@ -29,12 +29,12 @@ pub struct Executed {
     /// those.
     pub ids: Vec<u64>,
     /// Who had to wait for bytes that another memory lay in.
-    pub reuses: Vec<Reuse>,
+    pub reuses: Vec<ByteReuse>,
 }
 
 /// An op that had to wait until another had done with bytes of an arena.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reuse {
+pub struct ByteReuse {
     /// Position in the trace of an op that used the old memory: the last on its lane, or, where
     /// lanes steal, one that used these very bytes.
     pub pred: usize,
@@ -48,7 +48,7 @@ pub struct Reuse {
 impl Program {
     /// What `run` executed. A run without a plan copies nothing: its trace is the program's own,
     /// with times, and all its memory was there from the start.
-    pub fn executed(&self, run: &Run) -> Executed {
+    pub fn executed(&self, run: &ProgramRun) -> Executed {
         match &run.plan {
             Some(plan) => Writer::new(self, run, plan).write(),
             None => {
@@ -66,7 +66,7 @@ impl Program {
 
 struct Writer<'a> {
     program: &'a Program,
-    run: &'a Run,
+    run: &'a ProgramRun,
     plan: &'a ExecutionPlan,
     /// Which of the run's copies an op is, for ops that copy.
     copy_number: Vec<usize>,
@@ -76,13 +76,13 @@ struct Writer<'a> {
     entry_of: Vec<usize>,
     /// By memory: on each lane of the plan the first and the last entry that used it.
     users: Vec<Vec<(LaneIndex, u64, u64)>>,
-    lanes: Vec<Lane>,
+    lanes: Vec<TraceLane>,
     trace: Trace,
     ids: Vec<u64>,
 }
 
 impl<'a> Writer<'a> {
-    fn new(program: &'a Program, run: &'a Run, plan: &'a ExecutionPlan) -> Self {
+    fn new(program: &'a Program, run: &'a ProgramRun, plan: &'a ExecutionPlan) -> Self {
         let mut copies = 0..;
         let number = |op: &syncline_plan::Op| match op.kind {
             OpKind::Copy(_) => copies.next().expect("endless"),
@@ -96,7 +96,7 @@ impl<'a> Writer<'a> {
             written: vec![None; plan.tasks().len()],
             entry_of: vec![0; plan.ops().len()],
             users: vec![Vec::new(); plan.memories().len()],
-            lanes: run.lanes.iter().map(|name| Lane::Name(name.as_str().into())).collect(),
+            lanes: run.lanes.iter().map(|name| TraceLane::Name(name.as_str().into())).collect(),
             trace: Trace { buffers: buffers(plan), ..Trace::default() },
             ids: Vec::with_capacity(plan.ops().len()),
         }
@@ -186,7 +186,7 @@ impl<'a> Writer<'a> {
     /// Returns the reuses that lanes which steal go by: of two ops that use the same bytes of an
     /// arena for two memories. A memory may begin to be used where the old one is over, while other
     /// bytes of the old one are still in use.
-    fn reuses_by_bytes(&self) -> Vec<Reuse> {
+    fn reuses_by_bytes(&self) -> Vec<ByteReuse> {
         let deps = self.plan.op_deps();
         let mut reuses = Vec::new();
         for op in 0..deps.len() as u32 {
@@ -199,7 +199,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Returns the first bytes found that both entries use, one of them to write, as two memories.
-    fn reuse_between(&self, pred: usize, succ: usize) -> Option<Reuse> {
+    fn reuse_between(&self, pred: usize, succ: usize) -> Option<ByteReuse> {
         let uses = |entry: usize| {
             let args = self.trace.tasks[entry].args.iter().map(|arg| arg.arg);
             args.filter(|arg| arg.access != Access::NoDep && !arg.view.is_empty())
@@ -223,13 +223,13 @@ impl<'a> Writer<'a> {
             let bytes = (a.start().max(b.start()), a.end().min(b.end()));
             let shares = a.overlaps(&b);
             let [old, new] = [old, new].map(|arg| arg.buffer.0 as usize);
-            shares.then(|| Reuse { pred, succ, region: self.words(old, new, bytes) })
+            shares.then(|| ByteReuse { pred, succ, region: self.words(old, new, bytes) })
         })
     }
 
     /// Returns the reuses that lanes in order go by: all users of the old memory come before those
     /// of the new one, lane by lane.
-    fn reuses_by_lane(&self) -> Vec<Reuse> {
+    fn reuses_by_lane(&self) -> Vec<ByteReuse> {
         let first = |memory: &usize| self.users[*memory].iter().map(|user| user.1).min();
         let mut order: Vec<usize> =
             (0..self.users.len()).filter(|memory| first(memory).is_some()).collect();
@@ -260,12 +260,12 @@ impl<'a> Writer<'a> {
         reuses
     }
 
-    fn wait_for(&self, old: usize, new: usize, bytes: (u64, u64), reuses: &mut Vec<Reuse>) {
+    fn wait_for(&self, old: usize, new: usize, bytes: (u64, u64), reuses: &mut Vec<ByteReuse>) {
         let region = self.words(old, new, bytes);
         for &(old_lane, _, pred) in &self.users[old] {
             for &(_, succ, _) in self.users[new].iter().filter(|user| user.0 != old_lane) {
                 let (pred, succ) = (pred as usize, succ as usize);
-                reuses.push(Reuse { pred, succ, region: region.clone() });
+                reuses.push(ByteReuse { pred, succ, region: region.clone() });
             }
         }
     }
@@ -281,7 +281,7 @@ impl<'a> Writer<'a> {
         self.trace.tasks.len() as u64
     }
 
-    fn timed(&self, mut entry: TraceTask, timing: Timing, device: usize) -> TraceTask {
+    fn timed(&self, mut entry: TraceTask, timing: TaskTiming, device: usize) -> TraceTask {
         entry.start_ns = Some(timing.start_ns);
         entry.end_ns = Some(timing.end_ns);
         entry.lane = Some(self.lanes[timing.lane].clone());

@@ -14,7 +14,7 @@ use crate::npy;
 
 /// The initial contents of a buffer.
 #[derive(Clone, Debug)]
-pub enum Initial {
+pub(crate) enum Initial {
     /// All bytes zero.
     Zero,
     /// Every element the same.
@@ -29,7 +29,11 @@ pub enum Initial {
 
 impl Initial {
     /// Reads the member `init` of a buffer; files must exist, but are not yet read.
-    pub fn of(buffer: &TraceBuffer, place: Place, folder: &Path) -> Result<Self, ProgramError> {
+    pub(crate) fn of(
+        buffer: &TraceBuffer,
+        place: Place,
+        folder: &Path,
+    ) -> Result<Self, ProgramError> {
         let Some(init) = buffer.extra.get("init") else { return Ok(Initial::Zero) };
         let place = place.member("init");
         let refused = |expected| ProgramError::Shape { place, expected, found: init.to_string() };
@@ -91,7 +95,7 @@ impl Initial {
     }
 
     /// The bytes themselves.
-    pub fn contents(&self, bytes: u64, place: Place) -> Result<Vec<u8>, ProgramError> {
+    pub(crate) fn contents(&self, bytes: u64, place: Place) -> Result<Vec<u8>, ProgramError> {
         require_memory(place, bytes)?;
         let place = place.member("init");
         let size = bytes as usize;

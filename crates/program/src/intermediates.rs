@@ -114,7 +114,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::LoadOptions;
+    use crate::ProgramOptions;
 
     /// A program over one buffer of eight floats: `write`s and `read`s of elements `start..end`.
     fn found(init: Option<Value>, uses: &[(&str, u64, u64)], keep: &Keep) -> bool {
@@ -137,7 +137,7 @@ mod tests {
         let trace = json!({"format": "syncline-trace", "version": 1,
             "buffers": [buffer, {"id": 1, "bytes": 32}], "tasks": tasks});
         let program =
-            Program::from_bytes(trace.to_string().as_bytes(), &LoadOptions::default()).unwrap();
+            Program::from_bytes(trace.to_string().as_bytes(), &ProgramOptions::default()).unwrap();
         let found = program.intermediates(keep);
         assert!(!found[1], "what was written last is a result");
         found[0]

@@ -6,7 +6,7 @@
 //! is one format.
 //!
 //! ```
-//! use syncline_program::{LoadOptions, Program};
+//! use syncline_program::{ProgramOptions, Program};
 //!
 //! let text = r#"{"format": "syncline-trace", "version": 1,
 //!   "buffers": [{"id": 0, "name": "x", "bytes": 16, "init": {"fill": 1.5, "dtype": "f32"}}],
@@ -14,11 +14,12 @@
 //!     {"access": "input", "buffer": 0, "offset": 0, "dtype": "f32", "shape": [4], "strides": [4]},
 //!     {"access": "output_existing", "buffer": 0, "offset": 0, "dtype": "f32", "shape": [4],
 //!      "strides": [4]}]}]}"#;
-//! let program = Program::from_bytes(text.as_bytes(), &LoadOptions::default())?;
+//! let program = Program::from_bytes(text.as_bytes(), &ProgramOptions::default())?;
 //! let run = program.run_serially()?;
 //! assert_eq!(run.contents[0], 3.0f32.to_le_bytes().repeat(4));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+#![warn(unreachable_pub)]
 
 mod choices;
 mod compare;
@@ -42,12 +43,12 @@ mod streamed;
 mod timed;
 mod user_kernels;
 
-pub use compare::{Difference, Tolerance, compare};
-pub use error::{ProgramError, RunError};
+pub use compare::{FloatTolerance, Mismatch, compare};
+pub use error::{ProgramError, ProgramRunError};
 pub use examples::{EXAMPLES, Example, ExampleError, Setting, example};
-pub use executed::{Executed, Reuse};
+pub use executed::{ByteReuse, Executed};
 pub use intermediates::Keep;
 pub use machine_form::{SimulatedMachine, machine_from_toml};
-pub use program::{LoadOptions, Program, ProgramTask};
-pub use progress::Progress;
-pub use run::{CopyTiming, Run, RunOptions, Timing};
+pub use program::{Program, ProgramOptions, ProgramTask};
+pub use progress::RunProgress;
+pub use run::{CopyTiming, ProgramRun, RunOptions, TaskTiming};

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use syncline_plan::{DeviceModel, Link, Machine};
 
-use crate::error::RunError;
+use crate::error::ProgramRunError;
 use crate::planned::refused;
 
 /// A machine as people describe it, in TOML.
@@ -26,21 +26,21 @@ use crate::planned::refused;
 ///     latency_ns = 10_000
 /// "#)?;
 /// assert_eq!(machine.machine.devices()[1].cost_permille, 25);
-/// # Ok::<(), syncline_program::RunError>(())
+/// # Ok::<(), syncline_program::ProgramRunError>(())
 /// ```
 ///
 /// `sync_ns` is what a wait between lanes costs, `dispatch_ns` what passes on a lane between two
 /// tasks, `wake_ns` what passes at the start until lanes that slept begin. Where the file does not
 /// say, a simulation uses what passed in the run that the trace records.
-pub fn machine_from_toml(text: &str) -> Result<SimulatedMachine, RunError> {
-    let form: MachineForm =
-        syncline_files::from_toml(text).map_err(|error| RunError::Start(error.to_string()))?;
+pub fn machine_from_toml(text: &str) -> Result<SimulatedMachine, ProgramRunError> {
+    let form: MachineForm = syncline_files::from_toml(text)
+        .map_err(|error| ProgramRunError::Start(error.to_string()))?;
     let devices = form.device.iter().map(DeviceForm::model).collect::<Result<_, _>>()?;
     let mut machine = Machine::new(devices).map_err(refused)?;
     for link in &form.link {
         let find = |name: &str| {
             machine.find(name).ok_or_else(|| {
-                RunError::Start(format!("a link of `{name}`, which is no device here"))
+                ProgramRunError::Start(format!("a link of `{name}`, which is no device here"))
             })
         };
         let (source, target) = (find(&link.from)?, find(&link.to)?);
@@ -120,15 +120,15 @@ fn yes() -> bool {
     true
 }
 
-fn positive(name: &str, value: f64) -> Result<f64, RunError> {
+fn positive(name: &str, value: f64) -> Result<f64, ProgramRunError> {
     match value > 0.0 && value.is_finite() {
         true => Ok(value),
-        false => Err(RunError::Start(format!("`{name}` must be above zero, not {value}"))),
+        false => Err(ProgramRunError::Start(format!("`{name}` must be above zero, not {value}"))),
     }
 }
 
 impl DeviceForm {
-    fn model(&self) -> Result<DeviceModel, RunError> {
+    fn model(&self) -> Result<DeviceModel, ProgramRunError> {
         let mut model = DeviceModel::new(self.name.clone(), self.lanes);
         model.copy_lane = self.copy_lane;
         model.memory_bytes = self.memory_bytes.unwrap_or(u64::MAX);

@@ -8,12 +8,12 @@ use syncline_plan::Machine;
 use syncline_runtime::ExecutorError;
 use syncline_runtime::executor::machine_of;
 
-use crate::error::RunError;
+use crate::error::ProgramRunError;
 use crate::planned::refused;
 use crate::run::RunOptions;
 
 /// Devices, in the order in which they were asked for.
-pub struct Opened {
+pub(crate) struct Opened {
     pub devices: Vec<Arc<dyn Device>>,
     /// Devices that run no tasks, since they were not asked for.
     memory_only: Vec<DeviceSpec>,
@@ -21,12 +21,12 @@ pub struct Opened {
 
 impl Opened {
     /// Opens the devices of `options`; processors are shared out evenly among those of the CPU.
-    pub fn new(options: &RunOptions) -> Result<Self, RunError> {
+    pub(crate) fn new(options: &RunOptions) -> Result<Self, ProgramRunError> {
         let specs = &options.devices;
         if let Some((at, twice)) =
             specs.iter().enumerate().find(|(at, spec)| specs[..*at].contains(spec))
         {
-            return Err(RunError::Start(format!(
+            return Err(ProgramRunError::Start(format!(
                 "{twice} is named twice, the second time as number {at}"
             )));
         }
@@ -36,14 +36,14 @@ impl Opened {
         let cpus = cpus.map(|spec| CpuOptions::new(spec.index).compute_lanes(lanes)).collect();
         let mut registry = DeviceRegistry::with_cpu_devices(cpus);
         (options.backends)(&mut registry);
-        let open = |&spec| registry.open(spec).map_err(RunError::from);
+        let open = |&spec| registry.open(spec).map_err(ProgramRunError::from);
         let devices = specs.iter().map(open).collect::<Result<_, _>>()?;
         Ok(Self { devices, memory_only: Vec::new() })
     }
 
     /// The machine. Where devices do not reach each other and none is of the CPU, the first CPU
     /// device joins them, for the sake of its memory.
-    pub fn machine(&mut self) -> Result<Machine, RunError> {
+    pub(crate) fn machine(&mut self) -> Result<Machine, ProgramRunError> {
         let mut machine = machine_of(&self.devices, &self.memory_only);
         if let Err(ExecutorError::NoRoute { .. }) = machine {
             let host = CpuDevice::open(CpuOptions::new(0).compute_lanes(1))?;

@@ -5,15 +5,15 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 use syncline_deps::{EdgeFlags, SubmitOptions};
-use syncline_trace::{Lane, Trace, TraceTask, replay_edges};
+use syncline_trace::{Trace, TraceLane, TraceTask, replay_edges};
 
 /// The member of a trace that lists the lanes that its tasks could have run on, by name.
-pub const LANES: &str = "lanes";
+pub(crate) const LANES: &str = "lanes";
 
 /// What passed besides the tasks, and in the median; `None` where the recorded run does not show
 /// it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Overheads {
+pub(crate) struct Overheads {
     /// What passed before each task; empty where nothing is known.
     before: Vec<Gap>,
     /// On one lane from the end of a task to the start of the next, which was ready already.
@@ -37,7 +37,7 @@ enum Gap {
 
 impl Overheads {
     /// What passes before `task` where it is ready: what did, or else the median.
-    pub fn dispatch_before(&self, task: usize) -> Option<u64> {
+    pub(crate) fn dispatch_before(&self, task: usize) -> Option<u64> {
         match self.before.get(task) {
             Some(&Gap::Dispatch(ns)) => Some(ns),
             _ => self.dispatch_ns,
@@ -45,7 +45,7 @@ impl Overheads {
     }
 
     /// What passes before `task` where it waits for another lane: what did, or else the median.
-    pub fn sync_before(&self, task: usize) -> Option<u64> {
+    pub(crate) fn sync_before(&self, task: usize) -> Option<u64> {
         match self.before.get(task) {
             Some(&Gap::Sync(ns)) => Some(ns),
             _ => self.sync_ns,
@@ -53,7 +53,7 @@ impl Overheads {
     }
 
     /// The same, with given values for all tasks instead of learnt ones.
-    pub fn unless_said(
+    pub(crate) fn unless_said(
         mut self,
         dispatch_ns: Option<u64>,
         sync_ns: Option<u64>,
@@ -77,7 +77,7 @@ impl Overheads {
 
     /// Those of the run that `trace` records. If lanes were to `steal`, one that ran nothing had
     /// not woken.
-    pub fn of(trace: &Trace, steal: bool) -> Self {
+    pub(crate) fn of(trace: &Trace, steal: bool) -> Self {
         let Some(times) = trace.tasks.iter().map(Time::of).collect::<Option<Vec<Time<'_>>>>()
         else {
             return Self::default();
@@ -125,7 +125,7 @@ impl Overheads {
 }
 
 struct Time<'a> {
-    lane: Option<&'a Lane>,
+    lane: Option<&'a TraceLane>,
     start_ns: u64,
     end_ns: u64,
 }
@@ -144,7 +144,7 @@ fn idle_lanes(trace: &Trace, busy: usize) -> usize {
 
 /// The tasks of each lane, by the time at which they started.
 fn by_lane(times: &[Time<'_>]) -> Vec<Vec<usize>> {
-    let mut lanes: HashMap<Option<&Lane>, Vec<usize>> = HashMap::new();
+    let mut lanes: HashMap<Option<&TraceLane>, Vec<usize>> = HashMap::new();
     for (task, time) in times.iter().enumerate() {
         lanes.entry(time.lane).or_default().push(task);
     }
@@ -175,7 +175,7 @@ mod tests {
             let arg = if id == 0 { Arg::inout(shared, whole) } else { Arg::input(shared, whole) };
             let mut task = TraceTask::new(id as u64, "t", [arg]);
             (task.start_ns, task.end_ns) = (Some(start_ns), Some(end_ns));
-            task.lane = Some(Lane::Number(lane));
+            task.lane = Some(TraceLane::Number(lane));
             trace.tasks.push(task);
         }
         trace
@@ -186,7 +186,8 @@ mod tests {
         // Lane 1 runs something before task 0 has ended, then waits for it; lane 0 goes on at once.
         let mut trace = trace(&[(0, 0, 100), (0, 130, 200), (0, 230, 300), (1, 350, 400)]);
         let mut early = TraceTask::new(4, "early", []);
-        (early.start_ns, early.end_ns, early.lane) = (Some(0), Some(10), Some(Lane::Number(1)));
+        (early.start_ns, early.end_ns, early.lane) =
+            (Some(0), Some(10), Some(TraceLane::Number(1)));
         trace.tasks.push(early);
         let found = Overheads::of(&trace, false);
         assert_eq!((found.dispatch_ns, found.sync_ns), (Some(30), Some(250)));
@@ -205,11 +206,11 @@ mod tests {
         for (id, lane, start_ns) in [(1, 1, 40_000), (2, 1, 40_500)] {
             let mut task = TraceTask::new(id, "free", []);
             (task.start_ns, task.end_ns) = (Some(start_ns), Some(start_ns + 400));
-            task.lane = Some(Lane::Number(lane));
+            task.lane = Some(TraceLane::Number(lane));
             trace.tasks.push(task);
         }
         assert_eq!(Overheads::of(&trace, true).wake_ns, Some(40_000));
-        trace.tasks.iter_mut().for_each(|task| task.lane = Some(Lane::Number(0)));
+        trace.tasks.iter_mut().for_each(|task| task.lane = Some(TraceLane::Number(0)));
         assert_eq!(Overheads::of(&trace, true).wake_ns, None, "nothing is known of other lanes");
         trace.extra.insert(LANES.to_owned(), serde_json::json!(["0", "1"]));
         assert_eq!(Overheads::of(&trace, true).wake_ns, Some(40_900), "one slept through it");

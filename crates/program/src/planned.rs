@@ -15,13 +15,13 @@ use syncline_tensor::{Arg, BufferId, TaskId};
 use syncline_trace::Place;
 
 use crate::choices::Choices;
-use crate::error::{ProgramError, RunError};
+use crate::error::{ProgramError, ProgramRunError};
 use crate::intermediates::Keep;
 use crate::opened::Opened;
 use crate::program::Program;
-use crate::progress::Progress;
+use crate::progress::RunProgress;
 use crate::resolve::shape;
-use crate::run::{CopyTiming, Run, RunOptions, Timing, read_back, watched};
+use crate::run::{CopyTiming, ProgramRun, RunOptions, TaskTiming, read_back, watched};
 
 impl Program {
     /// Compiles the program for these devices and replays it; the fastest of the repeats counts.
@@ -30,12 +30,12 @@ impl Program {
     /// that it measured. With several devices, the first repeat runs the program once on each of
     /// them, as far as its kernels and the trace allow: the costs then known of all are what the
     /// others are placed by.
-    pub fn run_planned(&self, options: &RunOptions) -> Result<Run, RunError> {
+    pub fn run_planned(&self, options: &RunOptions) -> Result<ProgramRun, ProgramRunError> {
         let mut opened = Opened::new(options)?;
         let machine = opened.machine()?;
         let mut costs = CostModel::default();
-        let mut best: Option<Run> = None;
-        let mut keep = |run: Run| {
+        let mut best: Option<ProgramRun> = None;
+        let mut keep = |run: ProgramRun| {
             if best.as_ref().is_none_or(|best| run.makespan_ns < best.makespan_ns) {
                 best = Some(run);
             }
@@ -82,7 +82,7 @@ impl Program {
 
     /// The program as a graph for `machine`: all its buffers are external, so that they can be read
     /// afterwards.
-    pub fn graph(&self, machine: &Machine) -> Result<TaskGraph, RunError> {
+    pub fn graph(&self, machine: &Machine) -> Result<TaskGraph, ProgramRunError> {
         let cost_ns = |task: usize| self.tasks()[task].cost_ns;
         let is_inner = self.intermediates(&Keep::All);
         self.graph_with(machine, &Choices::on_machine(self, machine)?, &is_inner, cost_ns)
@@ -96,7 +96,7 @@ impl Program {
         choices: &Choices,
         is_intermediate: &[bool],
         cost_ns: impl Fn(usize) -> u64,
-    ) -> Result<TaskGraph, RunError> {
+    ) -> Result<TaskGraph, ProgramRunError> {
         let mut graph = TaskGraph::new();
         let mut buffers: Vec<BufferId> = Vec::with_capacity(self.trace().buffers.len());
         for (index, buffer) in self.trace().buffers.iter().enumerate() {
@@ -157,9 +157,9 @@ impl Program {
         machine: &Machine,
         opened: &Opened,
         costs: &CostModel,
-        progress: Option<&Progress>,
+        progress: Option<&RunProgress>,
         load: LoadOptions,
-    ) -> Result<Prepared, RunError> {
+    ) -> Result<Prepared, ProgramRunError> {
         let options = CompileOptions::default().with_costs(costs);
         let plan = ExecutionPlan::compile(graph, machine, &options).map_err(refused)?;
         let body = |task: syncline_plan::TaskInfo<'_>, device: DeviceSpec| {
@@ -192,7 +192,7 @@ impl Program {
     }
 
     /// Writes what the buffers hold before the first task.
-    fn fill(&self, prepared: &Prepared) -> Result<(), RunError> {
+    fn fill(&self, prepared: &Prepared) -> Result<(), ProgramRunError> {
         let memories = prepared.loaded.plan().bound_memories();
         for ((_, memory), buffer) in memories.zip(&prepared.buffers) {
             buffer.write(0, &self.initial_contents(memory.buffer.0 as usize)?)?;
@@ -200,7 +200,7 @@ impl Program {
         Ok(())
     }
 
-    fn run_once(&self, prepared: &mut Prepared) -> Result<Run, RunError> {
+    fn run_once(&self, prepared: &mut Prepared) -> Result<ProgramRun, ProgramRunError> {
         self.fill(prepared)?;
         let Prepared { loaded, buffers, bindings } = prepared;
         loaded.bind(bindings).map_err(refused)?.run_timed().map_err(|error| self.failed(error))?;
@@ -210,15 +210,15 @@ impl Program {
             contents[memory.buffer.0 as usize] = kept;
         }
         let steals = loaded.steals();
-        Ok(Run { steals, ..collect(loaded.plan(), &times, &ran_on, contents) })
+        Ok(ProgramRun { steals, ..collect(loaded.plan(), &times, &ran_on, contents) })
     }
 
-    fn failed(&self, error: syncline_runtime::replay::RunError) -> RunError {
+    fn failed(&self, error: syncline_runtime::replay::RunError) -> ProgramRunError {
         use syncline_runtime::replay::RunError as Replay;
         match error {
             Replay::Failed { task, index, cause } | Replay::Panicked { task, index, cause } => {
                 match self.trace().tasks.get(index.index()) {
-                    Some(of) => RunError::Task { id: of.id, name: task, message: cause },
+                    Some(of) => ProgramRunError::Task { id: of.id, name: task, message: cause },
                     // A copy between devices is no task of the trace.
                     None => refused(format!("{task}: {cause}")),
                 }
@@ -235,8 +235,8 @@ struct Prepared {
     bindings: Bindings,
 }
 
-pub(crate) fn refused(error: impl std::fmt::Display) -> RunError {
-    RunError::Plan(error.to_string())
+pub(crate) fn refused(error: impl std::fmt::Display) -> ProgramRunError {
+    ProgramRunError::Plan(error.to_string())
 }
 
 fn find(machine: &Machine, name: &str, place: Place) -> Result<DeviceIndex, ProgramError> {
@@ -259,15 +259,15 @@ pub(crate) fn collect(
     times: &[OpTime],
     ran_on: &[LaneIndex],
     contents: Vec<Vec<u8>>,
-) -> Run {
-    let mut timings = vec![Timing { lane: 0, start_ns: 0, end_ns: 0 }; plan.tasks().len()];
+) -> ProgramRun {
+    let mut timings = vec![TaskTiming { lane: 0, start_ns: 0, end_ns: 0 }; plan.tasks().len()];
     let mut copies = Vec::new();
     for (at, lane) in plan.lanes().iter().enumerate() {
         let ops = lane.first.index()..lane.first.index() + lane.count as usize;
         for (number, (op, time)) in ops.clone().zip(plan.ops()[ops.clone()].iter().zip(&times[ops]))
         {
             let lane = ran_on.get(number).map_or(at, |lane| lane.index());
-            let timing = Timing { lane, start_ns: time.start_ns, end_ns: time.end_ns };
+            let timing = TaskTiming { lane, start_ns: time.start_ns, end_ns: time.end_ns };
             match op.kind {
                 OpKind::Task(task) => timings[task.index()] = timing,
                 OpKind::Copy(copy) => {
@@ -284,7 +284,7 @@ pub(crate) fn collect(
         timing.start_ns -= first_ns;
         timing.end_ns -= first_ns;
     }
-    Run {
+    ProgramRun {
         contents,
         makespan_ns,
         timings,
@@ -295,7 +295,7 @@ pub(crate) fn collect(
     }
 }
 
-fn copy_timing(plan: &ExecutionPlan, copy: &syncline_plan::Copy, timing: Timing) -> CopyTiming {
+fn copy_timing(plan: &ExecutionPlan, copy: &syncline_plan::Copy, timing: TaskTiming) -> CopyTiming {
     let device = |memory: syncline_plan::MemoryIndex| {
         &plan.machine().devices()[plan.memories()[memory.index()].device.index()].name
     };

@@ -16,7 +16,7 @@ use crate::{resolve, user_kernels};
 
 /// How a program is loaded.
 #[derive(Clone, Debug, Default)]
-pub struct LoadOptions {
+pub struct ProgramOptions {
     /// The folder that relative paths in the program start from.
     pub folder: PathBuf,
     /// Whether kernels in shared objects that the program names are loaded: they can do anything.
@@ -60,11 +60,11 @@ impl Program {
             message: error.to_string(),
         })?;
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
-        Self::from_bytes(&bytes, &LoadOptions { folder, trust_kernels })
+        Self::from_bytes(&bytes, &ProgramOptions { folder, trust_kernels })
     }
 
     /// Reads a trace (JSON or a capture) and checks all of it.
-    pub fn from_bytes(bytes: &[u8], options: &LoadOptions) -> Result<Self, ProgramError> {
+    pub fn from_bytes(bytes: &[u8], options: &ProgramOptions) -> Result<Self, ProgramError> {
         let trace = if CaptureReader::is_capture(bytes) {
             CaptureReader::read(bytes)?.trace
         } else {
@@ -74,13 +74,13 @@ impl Program {
     }
 
     /// Checks all of a trace.
-    pub fn from_trace(trace: Trace, options: &LoadOptions) -> Result<Self, ProgramError> {
+    pub fn from_trace(trace: Trace, options: &ProgramOptions) -> Result<Self, ProgramError> {
         trace.validate()?;
         Self::from_valid(trace, options)
     }
 
     /// Checks what a trace that is valid as such says about running it.
-    fn from_valid(trace: Trace, options: &LoadOptions) -> Result<Self, ProgramError> {
+    fn from_valid(trace: Trace, options: &ProgramOptions) -> Result<Self, ProgramError> {
         let mut library = Library::builtin();
         user_kernels::add(&trace, options, &mut library)?;
         let tasks = resolve::tasks(&trace, &library)?;

@@ -9,9 +9,9 @@ use syncline_device::{DeviceError, Kernel};
 ///
 /// Tasks on other devices are not seen one by one: they are counted when their run has ended.
 #[derive(Clone, Debug, Default)]
-pub struct Progress(Arc<AtomicU64>);
+pub struct RunProgress(Arc<AtomicU64>);
 
-impl Progress {
+impl RunProgress {
     /// Nothing done yet.
     pub fn new() -> Self {
         Self::default()

@@ -7,7 +7,7 @@ use crate::program::{Program, ProgramTask};
 
 /// Costs of a program's tasks, in the order of the trace.
 #[derive(Debug)]
-pub struct Recorded {
+pub(crate) struct Recorded {
     /// What each took in the recorded run; the expected time where nothing is recorded.
     pub costs_ns: Vec<u64>,
     /// What a planner that had seen the run would expect: what tasks of the same kernel and size
@@ -16,7 +16,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    pub fn of(program: &Program) -> Self {
+    pub(crate) fn of(program: &Program) -> Self {
         // Which device it was does not matter here: machines say how much faster or slower theirs
         // are.
         const DEVICE: &str = "";

@@ -11,7 +11,7 @@ use crate::error::ProgramError;
 use crate::program::ProgramTask;
 
 /// What each task of the trace runs.
-pub fn tasks(trace: &Trace, library: &Library) -> Result<Vec<ProgramTask>, ProgramError> {
+pub(crate) fn tasks(trace: &Trace, library: &Library) -> Result<Vec<ProgramTask>, ProgramError> {
     let one =
         |(index, task): (usize, &TraceTask)| task_of(task, Place::task(index, task.id), library);
     trace.tasks.iter().enumerate().map(one).collect()
@@ -153,7 +153,7 @@ fn whole(
 }
 
 /// A member that is something else than it should be.
-pub fn shape(place: Place, expected: &'static str, found: &Value) -> ProgramError {
+pub(crate) fn shape(place: Place, expected: &'static str, found: &Value) -> ProgramError {
     let mut found = found.to_string();
     if let Some((end, _)) = found.char_indices().nth(60) {
         found.truncate(end);

@@ -9,25 +9,25 @@ use syncline_device::{
     KernelArg, LaneKind,
 };
 use syncline_plan::ExecutionPlan;
-use syncline_trace::{Lane, Trace};
+use syncline_trace::{Trace, TraceLane};
 
-use crate::error::RunError;
+use crate::error::ProgramRunError;
 use crate::intermediates::Keep;
 use crate::overheads::LANES;
 use crate::program::Program;
-use crate::progress::Progress;
+use crate::progress::RunProgress;
 use crate::timed::Clock;
 
 /// What a run left behind.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct ProgramRun {
     /// The contents of every buffer of the trace, in its order; nothing for buffers that the run
     /// did not [`Keep`].
     pub contents: Vec<Vec<u8>>,
     /// From the start of the first task to the end of the last.
     pub makespan_ns: u64,
     /// When and where every task ran, in the order of the trace.
-    pub timings: Vec<Timing>,
+    pub timings: Vec<TaskTiming>,
     /// The lanes that timings refer to, by name.
     pub lanes: Vec<String>,
     /// What was copied between devices, in the order of the plan's ops.
@@ -43,7 +43,7 @@ pub struct Run {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyTiming {
     /// When and where it ran.
-    pub timing: Timing,
+    pub timing: TaskTiming,
     /// How many bytes.
     pub bytes: u64,
     /// From where to where, such as `cpu:0 -> cpu:1`.
@@ -60,7 +60,7 @@ pub struct RunOptions {
     /// How often to run; the fastest run is reported.
     pub repeats: u32,
     /// Counts the tasks that are done, for display.
-    pub progress: Option<Progress>,
+    pub progress: Option<RunProgress>,
     /// Which buffers a plan leaves behind; the others live in its arenas. Streams and serial runs
     /// keep all.
     pub keep: Keep,
@@ -80,8 +80,8 @@ impl Default for RunOptions {
 
 /// When and where a task ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timing {
-    /// Position in [`Run::lanes`].
+pub struct TaskTiming {
+    /// Position in [`ProgramRun::lanes`].
     pub lane: usize,
     /// From the start of the first task.
     pub start_ns: u64,
@@ -91,12 +91,15 @@ pub struct Timing {
 
 impl Program {
     /// Runs the tasks in the order of the trace, each after the one before, on one lane.
-    pub fn run_serially(&self) -> Result<Run, RunError> {
+    pub fn run_serially(&self) -> Result<ProgramRun, ProgramRunError> {
         self.run_serially_watched(None)
     }
 
     /// The same, counting the tasks that are done.
-    pub fn run_serially_watched(&self, progress: Option<&Progress>) -> Result<Run, RunError> {
+    pub fn run_serially_watched(
+        &self,
+        progress: Option<&RunProgress>,
+    ) -> Result<ProgramRun, ProgramRunError> {
         self.require_cpu_bodies()?;
         self.require_memory(|_| true)?;
         let device = CpuDevice::open(CpuOptions::new(0).compute_lanes(1))?;
@@ -111,18 +114,21 @@ impl Program {
                     let buffer = &buffers[self.buffer_index(arg.arg.buffer)];
                     Ok(KernelArg::new(arg.arg.access, buffer.view(arg.arg.view)?))
                 })
-                .collect::<Result<Vec<_>, RunError>>()?;
+                .collect::<Result<Vec<_>, ProgramRunError>>()?;
             let kernel = clock.wrap(&watched(progress, &what.kernel)?, index)?;
             let command = Command::dispatch(&kernel, args, what.scalars.clone());
             lane.submit(Batch::from(command).task(format!("{} {}", task.id, task.label())))?;
         }
         lane.synchronize(Deadline::NEVER)?;
         let lanes = vec![lane.info().name.to_string()];
-        Ok(Run::new(read_back(&buffers)?, lanes, clock.timings(|_| 0)))
+        Ok(ProgramRun::new(read_back(&buffers)?, lanes, clock.timings(|_| 0)))
     }
 
     /// A buffer on `device` for each of the trace's, with its initial contents.
-    pub(crate) fn filled_buffers(&self, device: &Arc<dyn Device>) -> Result<Vec<Buffer>, RunError> {
+    pub(crate) fn filled_buffers(
+        &self,
+        device: &Arc<dyn Device>,
+    ) -> Result<Vec<Buffer>, ProgramRunError> {
         let one = |index: usize| {
             let buffer = device.buffer(self.trace().buffers[index].bytes);
             buffer.write(0, &self.initial_contents(index)?)?;
@@ -135,19 +141,19 @@ impl Program {
 impl Program {
     /// The program's trace with the times and lanes of `run`: what reports and comparisons are made
     /// from.
-    pub fn timed_trace(&self, run: &Run) -> Trace {
+    pub fn timed_trace(&self, run: &ProgramRun) -> Trace {
         let mut trace = self.trace().clone();
         for (task, timing) in trace.tasks.iter_mut().zip(&run.timings) {
             task.start_ns = Some(timing.start_ns);
             task.end_ns = Some(timing.end_ns);
-            task.lane = Some(Lane::Name(run.lanes[timing.lane].as_str().into()));
+            task.lane = Some(TraceLane::Name(run.lanes[timing.lane].as_str().into()));
         }
         run.list_lanes(&mut trace);
         trace
     }
 }
 
-impl Run {
+impl ProgramRun {
     /// Lists the lanes that tasks could have run on in `trace`: no task names lanes that ran
     /// nothing.
     pub(crate) fn list_lanes(&self, trace: &mut Trace) {
@@ -162,9 +168,9 @@ impl Run {
     pub(crate) fn new(
         contents: Vec<Vec<u8>>,
         lanes: Vec<String>,
-        times: impl IntoIterator<Item = Timing>,
+        times: impl IntoIterator<Item = TaskTiming>,
     ) -> Self {
-        let mut timings: Vec<Timing> = times.into_iter().collect();
+        let mut timings: Vec<TaskTiming> = times.into_iter().collect();
         let first_ns = timings.iter().map(|timing| timing.start_ns).min().unwrap_or(0);
         for timing in &mut timings {
             timing.start_ns -= first_ns;
@@ -184,12 +190,15 @@ impl Run {
 }
 
 /// `kernel` for the CPU, counted if progress is shown.
-pub(crate) fn watched(progress: Option<&Progress>, kernel: &Kernel) -> Result<Kernel, DeviceError> {
+pub(crate) fn watched(
+    progress: Option<&RunProgress>,
+    kernel: &Kernel,
+) -> Result<Kernel, DeviceError> {
     progress.map_or_else(|| Ok(kernel.clone()), |progress| progress.counted(kernel))
 }
 
 /// The contents of all buffers.
-pub(crate) fn read_back(buffers: &[Buffer]) -> Result<Vec<Vec<u8>>, RunError> {
+pub(crate) fn read_back(buffers: &[Buffer]) -> Result<Vec<Vec<u8>>, ProgramRunError> {
     let all = |buffer: &Buffer| buffer.read::<u8>(0, buffer.bytes() as usize);
-    buffers.iter().map(all).collect::<Result<_, _>>().map_err(RunError::from)
+    buffers.iter().map(all).collect::<Result<_, _>>().map_err(ProgramRunError::from)
 }

@@ -8,14 +8,14 @@ use syncline_plan::{CompileOptions, ExecutionPlan, Machine, OpCost, OpKind};
 use syncline_runtime::replay::{OpTime, Steal};
 
 use crate::choices::Choices;
-use crate::error::RunError;
+use crate::error::ProgramRunError;
 use crate::intermediates::Keep;
 use crate::machine_form::SimulatedMachine;
 use crate::overheads::Overheads;
 use crate::planned::{collect, refused};
 use crate::program::Program;
 use crate::recorded::Recorded;
-use crate::run::Run;
+use crate::run::ProgramRun;
 
 impl Program {
     /// What a run on `machine` would take: lanes, times and copies of the plan, and no contents.
@@ -23,7 +23,7 @@ impl Program {
     /// The plan is the one that a run would make there: from what kernels took on average in the
     /// run that the trace records, if it was timed, or else from what their signatures make one
     /// guess. In it tasks then take what each of them took, and so does what passes between them.
-    pub fn simulate(&self, machine: &SimulatedMachine) -> Result<Run, RunError> {
+    pub fn simulate(&self, machine: &SimulatedMachine) -> Result<ProgramRun, ProgramRunError> {
         let recorded = Recorded::of(self);
         let simulated = machine;
         let machine = match simulated.sync_ns {
@@ -64,7 +64,7 @@ impl Program {
             |op: &syncline_plan::Forecast| OpTime { start_ns: op.start_ns, end_ns: op.end_ns };
         let times: Vec<OpTime> = forecast.iter().map(time).collect();
         let ran_on: Vec<_> = forecast.iter().map(|op| op.lane).collect();
-        Ok(Run { steals: deps.is_some(), ..collect(&plan, &times, &ran_on, Vec::new()) })
+        Ok(ProgramRun { steals: deps.is_some(), ..collect(&plan, &times, &ran_on, Vec::new()) })
     }
 }
 

@@ -9,19 +9,19 @@ use syncline_runtime::stream::{
 };
 use syncline_trace::Place;
 
-use crate::error::RunError;
+use crate::error::ProgramRunError;
 use crate::program::Program;
-use crate::progress::Progress;
-use crate::run::{Run, RunOptions, Timing, watched};
+use crate::progress::RunProgress;
+use crate::run::{ProgramRun, RunOptions, TaskTiming, watched};
 use crate::timed::Clock;
 
 impl Program {
     /// Submits the tasks in the order of the trace to a stream; the fastest of the repeats counts.
-    pub fn run_streamed(&self, options: &RunOptions) -> Result<Run, RunError> {
+    pub fn run_streamed(&self, options: &RunOptions) -> Result<ProgramRun, ProgramRunError> {
         let foreign = options.devices.iter().find(|spec| spec.backend != Backend::Cpu);
         if options.devices.len() != 1 || foreign.is_some() {
             let names: Vec<_> = options.devices.iter().map(DeviceSpec::to_string).collect();
-            return Err(RunError::Start(format!(
+            return Err(ProgramRunError::Start(format!(
                 "a stream runs on one CPU device, not on {}: its workers share the host's memory, and take any task; \
                  `--mode plan` uses several devices, and others than CPUs",
                 names.join(", ")
@@ -34,12 +34,12 @@ impl Program {
         // proven free of races before it runs; a stream cannot be.
         if let Some(task) = self.trace().tasks.iter().find(|task| task.scope == ScopeKind::Manual) {
             let id = task.id;
-            return Err(RunError::Start(format!(
+            return Err(ProgramRunError::Start(format!(
                 "task {id} is in a manual scope, which a stream cannot prove to be free of races; \
                  `--mode plan` can"
             )));
         }
-        let mut best: Option<Run> = None;
+        let mut best: Option<ProgramRun> = None;
         for _ in 0..options.repeats.max(1) {
             let run = self.stream_once(options.progress.as_ref())?;
             if best.as_ref().is_none_or(|best| run.makespan_ns < best.makespan_ns) {
@@ -50,20 +50,20 @@ impl Program {
     }
 
     /// Refuses tasks that must run elsewhere: a stream would run them here.
-    fn require_device(&self, device: DeviceSpec) -> Result<(), RunError> {
+    fn require_device(&self, device: DeviceSpec) -> Result<(), ProgramRunError> {
         let elsewhere =
             |what: &crate::ProgramTask| !what.devices.is_empty() && !what.devices.contains(&device);
         let Some(index) = self.tasks().iter().position(elsewhere) else { return Ok(()) };
         let wanted: Vec<_> =
             self.tasks()[index].devices.iter().map(DeviceSpec::to_string).collect();
         let place = Place::task(index, self.trace().tasks[index].id).member("device");
-        Err(RunError::Start(format!(
+        Err(ProgramRunError::Start(format!(
             "{place}: the task is for {}, and a stream runs on {device} alone; `--mode plan` uses several devices",
             wanted.join(" or ")
         )))
     }
 
-    fn stream_once(&self, progress: Option<&Progress>) -> Result<Run, RunError> {
+    fn stream_once(&self, progress: Option<&RunProgress>) -> Result<ProgramRun, ProgramRunError> {
         let stream = Stream::new(StreamOptions::default()).map_err(start)?;
         let mut buffers: Vec<StreamBuffer> = Vec::new();
         for index in 0..self.trace().buffers.len() {
@@ -81,7 +81,7 @@ impl Program {
             contents.push(read.as_slice::<u8>().map_err(start)?.to_vec());
         }
         let (timings, lanes) = lanes_by_time(clock.timings(|_| 0));
-        Ok(Run::new(contents, lanes, timings))
+        Ok(ProgramRun::new(contents, lanes, timings))
     }
 
     fn submit_all(
@@ -89,8 +89,8 @@ impl Program {
         stream: &Stream,
         buffers: &[StreamBuffer],
         clock: &Clock,
-        progress: Option<&Progress>,
-    ) -> Result<(), RunError> {
+        progress: Option<&RunProgress>,
+    ) -> Result<(), ProgramRunError> {
         let mut handles: HashMap<u64, TaskHandle> = HashMap::new();
         for (index, (task, what)) in self.trace().tasks.iter().zip(self.tasks()).enumerate() {
             let mut one = Task::new(task.label().to_owned()).priority(what.priority);
@@ -110,8 +110,8 @@ impl Program {
     }
 }
 
-fn start(error: StreamError) -> RunError {
-    RunError::Start(error.to_string())
+fn start(error: StreamError) -> ProgramRunError {
+    ProgramRunError::Start(error.to_string())
 }
 
 /// The program's buffers exist from the start, so that a first use creates nothing.
@@ -124,12 +124,12 @@ fn as_existing(access: syncline_tensor::Access) -> syncline_tensor::Access {
 
 /// Which worker ran a task is the stream's affair: tasks are shown on as few lanes as their times
 /// allow.
-fn lanes_by_time(mut timings: Vec<Timing>) -> (Vec<Timing>, Vec<String>) {
+fn lanes_by_time(mut timings: Vec<TaskTiming>) -> (Vec<TaskTiming>, Vec<String>) {
     let mut order: Vec<usize> = (0..timings.len()).collect();
     order.sort_by_key(|&task| (timings[task].start_ns, timings[task].end_ns));
     let mut free_at: Vec<u64> = Vec::new();
     for task in order {
-        let Timing { start_ns, end_ns, .. } = timings[task];
+        let TaskTiming { start_ns, end_ns, .. } = timings[task];
         let lane = free_at.iter().position(|&free| free <= start_ns).unwrap_or_else(|| {
             free_at.push(0);
             free_at.len() - 1

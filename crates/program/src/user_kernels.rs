@@ -24,13 +24,13 @@ use syncline_tensor::Dtype;
 use syncline_trace::{Place, Trace};
 
 use crate::error::ProgramError;
-use crate::program::LoadOptions;
+use crate::program::ProgramOptions;
 use crate::resolve::shape;
 
 /// Adds the kernels that the trace brings along to `library`.
-pub fn add(
+pub(crate) fn add(
     trace: &Trace,
-    options: &LoadOptions,
+    options: &ProgramOptions,
     library: &mut Library,
 ) -> Result<(), ProgramError> {
     let Some(kernels) = trace.extra.get("kernels") else { return Ok(()) };
@@ -48,7 +48,7 @@ pub fn add(
 struct UserKernel<'a> {
     kernel: &'a Value,
     place: Place,
-    options: &'a LoadOptions,
+    options: &'a ProgramOptions,
 }
 
 /// What WGSL and OpenCL C of a kernel share.

@@ -1,7 +1,7 @@
 //! How much a simulation takes for each task: counted, since times would not be the same on two
 //! machines.
 
-use syncline_program::{LoadOptions, Program, example, machine_from_toml};
+use syncline_program::{Program, ProgramOptions, example, machine_from_toml};
 use syncline_testing::CountingAllocator;
 
 #[global_allocator]
@@ -11,7 +11,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator::new();
 fn simulated(bytes: &[u8], tasks: u64) -> (f64, f64) {
     let machine = machine_from_toml("[[device]]\nname = \"cpu:0\"\nlanes = 16\n").unwrap();
     let (count, live) = (ALLOCATOR.allocations(), ALLOCATOR.bytes_live());
-    let program = Program::from_bytes(bytes, &LoadOptions::default()).unwrap();
+    let program = Program::from_bytes(bytes, &ProgramOptions::default()).unwrap();
     let run = program.simulate(&machine).unwrap();
     let per_task = |now: u64, before: u64| now.saturating_sub(before) as f64 / tasks as f64;
     let found = (per_task(ALLOCATOR.allocations(), count), per_task(ALLOCATOR.bytes_live(), live));

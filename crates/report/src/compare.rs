@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::graph::Graph;
 use crate::path::{CriticalPath, StepKind};
-use crate::{OpKind, Run};
+use crate::{RunOpKind, RunRecord};
 
 /// Tasks are listed by how much they changed, this many at most.
 const TASKS_MAX: usize = 200;
@@ -68,7 +68,7 @@ pub struct Comparison {
 impl Comparison {
     /// Compares `before` with `after`. An op is the same in both if task id, name and kind are;
     /// where ids were given out anew, the n-th op of a name stands for the n-th.
-    pub fn of(before: &Run, after: &Run) -> Self {
+    pub fn of(before: &RunRecord, after: &RunRecord) -> Self {
         let pairs = pairs(before, after);
         let matched = pairs.len() as u64;
         let unmatched = [before, after].map(|run| run.ops.len() as u64 - matched);
@@ -95,7 +95,7 @@ impl Comparison {
     }
 }
 
-fn path(before: &Run, after: &Run) -> Vec<PathChange> {
+fn path(before: &RunRecord, after: &RunRecord) -> Vec<PathChange> {
     let mut times: BTreeMap<PathCause, [u64; 2]> = BTreeMap::new();
     for (side, run) in [before, after].into_iter().enumerate() {
         // A run whose edges make no sense is refused where its own page is made.
@@ -117,11 +117,11 @@ fn path(before: &Run, after: &Run) -> Vec<PathChange> {
     changes
 }
 
-fn duration_ns(run: &Run, op: u32) -> u64 {
+fn duration_ns(run: &RunRecord, op: u32) -> u64 {
     run.ops[op as usize].timing.map_or(0, |timing| timing.end_ns - timing.start_ns)
 }
 
-fn kernels(before: &Run, after: &Run) -> Vec<KernelChange> {
+fn kernels(before: &RunRecord, after: &RunRecord) -> Vec<KernelChange> {
     let mut by_name: HashMap<&str, KernelChange> = HashMap::new();
     for (side, run) in [before, after].into_iter().enumerate() {
         for (position, op) in (0u32..).zip(&run.ops) {
@@ -144,7 +144,7 @@ fn kernels(before: &Run, after: &Run) -> Vec<KernelChange> {
 }
 
 /// Ids decide if most ops agree by them, otherwise the order within a name does.
-fn pairs(before: &Run, after: &Run) -> Vec<[u32; 2]> {
+fn pairs(before: &RunRecord, after: &RunRecord) -> Vec<[u32; 2]> {
     let by_id = pair_up(before, after, |op, _| op);
     if by_id.len() * 2 >= before.ops.len().min(after.ops.len()) {
         return by_id;
@@ -152,11 +152,11 @@ fn pairs(before: &Run, after: &Run) -> Vec<[u32; 2]> {
     pair_up(before, after, |_, seen| seen)
 }
 
-fn pair_up(before: &Run, after: &Run, key: impl Fn(u64, u64) -> u64) -> Vec<[u32; 2]> {
-    type Key<'a> = (u64, &'a str, OpKind, u64);
-    fn keys<'a>(run: &'a Run, key: &impl Fn(u64, u64) -> u64) -> Vec<Key<'a>> {
-        let mut of_name: HashMap<(&str, OpKind), u64> = HashMap::new();
-        let mut of_key: HashMap<(u64, &str, OpKind), u64> = HashMap::new();
+fn pair_up(before: &RunRecord, after: &RunRecord, key: impl Fn(u64, u64) -> u64) -> Vec<[u32; 2]> {
+    type Key<'a> = (u64, &'a str, RunOpKind, u64);
+    fn keys<'a>(run: &'a RunRecord, key: &impl Fn(u64, u64) -> u64) -> Vec<Key<'a>> {
+        let mut of_name: HashMap<(&str, RunOpKind), u64> = HashMap::new();
+        let mut of_key: HashMap<(u64, &str, RunOpKind), u64> = HashMap::new();
         run.ops
             .iter()
             .map(|op| {
@@ -175,7 +175,7 @@ fn pair_up(before: &Run, after: &Run, key: impl Fn(u64, u64) -> u64) -> Vec<[u32
     here.filter_map(|(key, op)| there.get(&key).map(|&other| [other, op])).collect()
 }
 
-fn tasks(before: &Run, after: &Run, pairs: Vec<[u32; 2]>) -> Vec<TaskChange> {
+fn tasks(before: &RunRecord, after: &RunRecord, pairs: Vec<[u32; 2]>) -> Vec<TaskChange> {
     let mut changes: Vec<TaskChange> = pairs
         .into_iter()
         .map(|op| {

@@ -11,8 +11,8 @@ use crate::compare::{Comparison, PathCause};
 use crate::gaps::GapCause;
 use crate::path::StepKind;
 use crate::reduce::Redundant;
-use crate::walk::Link;
-use crate::{OpKind, ReportError, Run};
+use crate::walk::PathLink;
+use crate::{ReportError, RunOpKind, RunRecord};
 
 /// The largest of the whole numbers that a browser tells from its neighbours.
 const EXACT_MAX: u64 = (1 << 53) - 1;
@@ -24,7 +24,7 @@ pub(crate) struct Data<'a> {
 }
 
 impl<'a> Data<'a> {
-    pub(crate) fn of(runs: &'a [Run]) -> Result<Self, ReportError> {
+    pub(crate) fn of(runs: &'a [RunRecord]) -> Result<Self, ReportError> {
         let compare = match runs {
             [before, after] => Some(CompareData::of(&Analysis::compare(before, after))),
             _ => None,
@@ -201,7 +201,7 @@ impl<'a> Strings<'a> {
 }
 
 impl<'a> RunData<'a> {
-    fn of(run: &'a Run) -> Result<Self, ReportError> {
+    fn of(run: &'a RunRecord) -> Result<Self, ReportError> {
         let analysis = Analysis::of(run)?;
         let from_ns = run.span_ns().map_or(0, |(start, _)| start);
         let mut strings = Strings::default();
@@ -236,7 +236,7 @@ impl<'a> RunData<'a> {
     }
 }
 
-fn lanes<'a>(run: &'a Run, analysis: &Analysis) -> Vec<LaneData<'a>> {
+fn lanes<'a>(run: &'a RunRecord, analysis: &Analysis) -> Vec<LaneData<'a>> {
     let uses = run.lanes.iter().zip(&analysis.summary.lanes);
     uses.map(|(lane, used)| LaneData {
         name: &lane.name,
@@ -248,12 +248,17 @@ fn lanes<'a>(run: &'a Run, analysis: &Analysis) -> Vec<LaneData<'a>> {
     .collect()
 }
 
-fn ops<'a>(run: &'a Run, layout: &crate::Layout, from_ns: u64, strings: &mut Strings<'a>) -> Ops {
+fn ops<'a>(
+    run: &'a RunRecord,
+    layout: &crate::GraphLayout,
+    from_ns: u64,
+    strings: &mut Strings<'a>,
+) -> Ops {
     let mut ops = Ops::default();
     for (position, op) in run.ops.iter().enumerate() {
         ops.task.push(Id::of(op.task));
         ops.name.push(strings.add(&op.name));
-        ops.copy.push(u8::from(op.kind == OpKind::Copy));
+        ops.copy.push(u8::from(op.kind == RunOpKind::Copy));
         ops.bytes.push(op.bytes);
         ops.lane.push(op.timing.map_or(-1, |timing| i64::from(timing.lane)));
         ops.start.push(op.timing.map_or(0, |timing| timing.start_ns - from_ns));
@@ -268,7 +273,7 @@ fn ops<'a>(run: &'a Run, layout: &crate::Layout, from_ns: u64, strings: &mut Str
     ops
 }
 
-fn edges<'a>(run: &'a Run, redundant: &Redundant, strings: &mut Strings<'a>) -> Edges {
+fn edges<'a>(run: &'a RunRecord, redundant: &Redundant, strings: &mut Strings<'a>) -> Edges {
     let mut edges = Edges::default();
     for (edge, &hidden) in run.edges.iter().zip(&redundant.edges) {
         edges.pred.push(edge.pred);
@@ -306,15 +311,19 @@ fn path(analysis: &Analysis, from_ns: u64) -> Path {
         path.start.push(step.start_ns - from_ns);
         path.length.push(step.duration_ns());
         path.link.push(match step.link {
-            Some(Link::Edge(edge)) => i64::from(edge),
-            Some(Link::Lane) => -1,
+            Some(PathLink::Edge(edge)) => i64::from(edge),
+            Some(PathLink::Lane) => -1,
             None => -2,
         });
     }
     path
 }
 
-fn kernels<'a>(run: &'a Run, analysis: &Analysis, strings: &mut Strings<'a>) -> Vec<KernelData> {
+fn kernels<'a>(
+    run: &'a RunRecord,
+    analysis: &Analysis,
+    strings: &mut Strings<'a>,
+) -> Vec<KernelData> {
     // The summary owns its names; the texts are borrowed from the run, where each of them is.
     let names: HashMap<&str, &'a str> =
         run.ops.iter().map(|op| (op.name.as_str(), op.name.as_str())).collect();
@@ -322,7 +331,7 @@ fn kernels<'a>(run: &'a Run, analysis: &Analysis, strings: &mut Strings<'a>) -> 
     kernels
         .map(|one| KernelData {
             name: strings.add(names[one.name.as_str()]),
-            copy: u8::from(one.kind == OpKind::Copy),
+            copy: u8::from(one.kind == RunOpKind::Copy),
             count: one.count,
             total: one.total_ns,
             max: one.max_ns,
@@ -333,7 +342,7 @@ fn kernels<'a>(run: &'a Run, analysis: &Analysis, strings: &mut Strings<'a>) -> 
 }
 
 fn places<'a>(
-    run: &'a Run,
+    run: &'a RunRecord,
     analysis: &Analysis,
     from_ns: u64,
     strings: &mut Strings<'a>,

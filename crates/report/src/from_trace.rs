@@ -5,11 +5,9 @@ use std::collections::{HashMap, HashSet};
 use serde_json::Value;
 use syncline_deps::{DepEdge, DepGraph, EdgeFlags, SubmitOptions};
 use syncline_tensor::{Access, BufferId};
-use syncline_trace::{
-    Lane as TraceLane, Naming, ReplayError, Trace, TraceTask, replay, replay_edges,
-};
+use syncline_trace::{Naming, ReplayError, Trace, TraceLane, TraceTask, replay, replay_edges};
 
-use crate::{Allocation, Lane, Op, OpKind, ReportError, Run, RunEdge, Timing};
+use crate::{Allocation, ReportError, RunEdge, RunLane, RunOp, RunOpKind, RunRecord, RunTiming};
 
 /// What the member `kind` of a task says when it moves bytes.
 const MOVES: [&str; 5] = ["copy", "transfer", "pack", "send", "unpack"];
@@ -27,7 +25,7 @@ pub enum Detail {
     Numbers,
 }
 
-impl Run {
+impl RunRecord {
     /// The run that `trace` records, with the edges that replaying it finds.
     ///
     /// Tasks with `start_ns` and `end_ns` are timed; those whose `kind` is `copy` (or `transfer`,
@@ -108,7 +106,7 @@ fn lane_key(task: &TraceTask) -> LaneKey<'_> {
 
 /// Every lane that a timed task names, by device and then by name, numbers in it by value; and
 /// lanes that ran nothing.
-fn lanes<'a>(trace: &'a Trace) -> (Vec<Lane>, HashMap<LaneKey<'a>, u32>) {
+fn lanes<'a>(trace: &'a Trace) -> (Vec<RunLane>, HashMap<LaneKey<'a>, u32>) {
     let keys: HashSet<LaneKey<'a>> =
         trace.tasks.iter().filter(|task| is_timed(task)).map(lane_key).collect();
     let idle = if keys.is_empty() { Vec::new() } else { idle_lanes(trace, &keys) };
@@ -147,17 +145,17 @@ fn idle_lanes<'a>(trace: &'a Trace, keys: &HashSet<LaneKey<'a>>) -> Vec<(&'a str
     idle.collect()
 }
 
-fn shown(device: &str, lane: Option<&TraceLane>) -> Lane {
+fn shown(device: &str, lane: Option<&TraceLane>) -> RunLane {
     match lane {
-        None => Lane::new("no lane", device),
-        Some(TraceLane::Number(number)) => Lane::new(format!("lane {number}"), device),
+        None => RunLane::new("no lane", device),
+        Some(TraceLane::Number(number)) => RunLane::new(format!("lane {number}"), device),
         // `cpu:0/1` says the device itself.
         Some(TraceLane::Name(name)) => {
             let name = name.strip_prefix(device).map_or(&**name, |rest| match rest {
                 rest if device.is_empty() => rest,
                 rest => rest.strip_prefix('/').unwrap_or(name),
             });
-            Lane::new(name, device)
+            RunLane::new(name, device)
         }
     }
 }
@@ -177,7 +175,7 @@ fn natural(name: &str) -> Vec<(String, u64)> {
     parts
 }
 
-fn op(task: &TraceTask, args: Vec<String>, lane_of: &HashMap<LaneKey<'_>, u32>) -> Op {
+fn op(task: &TraceTask, args: Vec<String>, lane_of: &HashMap<LaneKey<'_>, u32>) -> RunOp {
     let says = task.extra.get("kind").and_then(Value::as_str);
     let moves = says.is_some_and(|kind| MOVES.contains(&kind));
     let name = match (task.label(), says) {
@@ -185,16 +183,16 @@ fn op(task: &TraceTask, args: Vec<String>, lane_of: &HashMap<LaneKey<'_>, u32>) 
         ("", None) => "task",
         (label, _) => label,
     };
-    let timing = task.start_ns.zip(task.end_ns).map(|(start_ns, end_ns)| Timing {
+    let timing = task.start_ns.zip(task.end_ns).map(|(start_ns, end_ns)| RunTiming {
         lane: lane_of[&lane_key(task)],
         start_ns,
         end_ns,
     });
-    Op {
+    RunOp {
         timing,
         bytes: if moves { bytes_moved(task) } else { 0 },
         args,
-        ..Op::new(task.id, name, if moves { OpKind::Copy } else { OpKind::Compute })
+        ..RunOp::new(task.id, name, if moves { RunOpKind::Copy } else { RunOpKind::Compute })
     }
 }
 
@@ -238,7 +236,7 @@ struct Life<'a> {
     end_ns: u64,
 }
 
-fn memory(trace: &Trace, run: &Run) -> Vec<Allocation> {
+fn memory(trace: &Trace, run: &RunRecord) -> Vec<Allocation> {
     let Some((from_ns, until_ns)) = run.span_ns() else { return Vec::new() };
     let mut lives: HashMap<BufferId, Life> = HashMap::new();
     for task in &trace.tasks {

@@ -1,8 +1,8 @@
 //! Gaps: when lanes stood idle, and for what.
 
 use crate::graph::Graph;
-use crate::walk::{Link, WalkPiece, Walker};
-use crate::{OpKind, Run};
+use crate::walk::{PathLink, WalkPiece, Walker};
+use crate::{RunOpKind, RunRecord};
 
 /// Why a lane stood idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +60,7 @@ pub struct Gap {
 
 /// All gaps between the run's first start and last end, by lane and time. With the ops they tile
 /// every lane.
-pub fn gaps(run: &Run, graph: &Graph) -> Vec<Gap> {
+pub(crate) fn gaps(run: &RunRecord, graph: &Graph) -> Vec<Gap> {
     let Some((from_ns, until_ns)) = run.span_ns() else { return Vec::new() };
     let mut walker = Walker::new(run, graph);
     let mut gaps = Vec::new();
@@ -86,13 +86,13 @@ pub fn gaps(run: &Run, graph: &Graph) -> Vec<Gap> {
     gaps
 }
 
-fn gap(run: &Run, lane: u32, before: u32, piece: WalkPiece) -> Gap {
+fn gap(run: &RunRecord, lane: u32, before: u32, piece: WalkPiece) -> Gap {
     let (start_ns, end_ns, cause, on) = match piece {
         WalkPiece::Ran { op, link, start_ns, end_ns } => {
             let cause = match (link, run.ops[op as usize].kind) {
-                (Some(Link::Lane), _) => GapCause::LaneBusy,
-                (_, OpKind::Copy) => GapCause::Transfer,
-                (_, OpKind::Compute) => GapCause::Data,
+                (Some(PathLink::Lane), _) => GapCause::LaneBusy,
+                (_, RunOpKind::Copy) => GapCause::Transfer,
+                (_, RunOpKind::Compute) => GapCause::Data,
             };
             (start_ns, end_ns, cause, Some(op))
         }

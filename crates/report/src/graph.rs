@@ -4,10 +4,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::{ReportError, Run};
+use crate::{ReportError, RunRecord};
 
-/// A run's edges and lanes, indexed both ways. Positions are those of [`Run::ops`] and
-/// [`Run::edges`].
+/// A run's edges and lanes, indexed both ways. Positions are those of [`RunRecord::ops`] and
+/// [`RunRecord::edges`].
 #[derive(Debug)]
 pub struct Graph {
     fanin: Lists,
@@ -19,7 +19,7 @@ pub struct Graph {
 
 impl Graph {
     /// The graph of `run`; an error if something refers to nothing, or the edges form a cycle.
-    pub fn new(run: &Run) -> Result<Self, ReportError> {
+    pub fn new(run: &RunRecord) -> Result<Self, ReportError> {
         run.check()?;
         let fanin = Lists::new(run.ops.len(), run.edges.iter().map(|edge| edge.succ));
         let fanout = Lists::new(run.ops.len(), run.edges.iter().map(|edge| edge.pred));
@@ -90,7 +90,11 @@ impl Lists {
 }
 
 /// Kahn's algorithm with the lowest position first, so that a run in submission order keeps it.
-fn topological_order(run: &Run, fanin: &Lists, fanout: &Lists) -> Result<Vec<u32>, ReportError> {
+fn topological_order(
+    run: &RunRecord,
+    fanin: &Lists,
+    fanout: &Lists,
+) -> Result<Vec<u32>, ReportError> {
     let ops = 0..run.ops.len() as u32;
     let mut missing: Vec<u32> = ops.clone().map(|op| fanin.of(op).len() as u32).collect();
     let mut ready: BinaryHeap<Reverse<u32>> =
@@ -115,7 +119,7 @@ fn topological_order(run: &Run, fanin: &Lists, fanout: &Lists) -> Result<Vec<u32
     }
 }
 
-fn lane_order(run: &Run) -> Vec<Vec<u32>> {
+fn lane_order(run: &RunRecord) -> Vec<Vec<u32>> {
     let mut lanes = vec![Vec::new(); run.lanes.len()];
     for (position, op) in run.ops.iter().enumerate() {
         if let Some(timing) = op.timing {

@@ -4,7 +4,7 @@
 //! several. Within a row, ops are ordered by the mean place of their neighbours, in a few sweeps
 //! down and up, and put as near to it as their widths allow. Everything is `n log n`.
 
-use crate::Run;
+use crate::RunRecord;
 use crate::graph::Graph;
 use crate::reduce::Redundant;
 
@@ -13,7 +13,7 @@ const ROW_MIN: usize = 24;
 
 /// The place of every op, by position.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Layout {
+pub struct GraphLayout {
     /// Centre from left to right, in widths of a node.
     pub x: Vec<f32>,
     /// Row from the top.
@@ -24,9 +24,9 @@ pub struct Layout {
     pub depth: u32,
 }
 
-impl Layout {
+impl GraphLayout {
     /// Places the ops of `run`, drawing only the edges that are not redundant.
-    pub fn of(run: &Run, graph: &Graph, redundant: &Redundant) -> Self {
+    pub fn of(run: &RunRecord, graph: &Graph, redundant: &Redundant) -> Self {
         let neighbours = Neighbours { run, graph, redundant };
         let layer = layers(&neighbours);
         let depth = layer.iter().max().map_or(0, |&last| last + 1);
@@ -72,7 +72,7 @@ impl Layout {
 }
 
 struct Neighbours<'a> {
-    run: &'a Run,
+    run: &'a RunRecord,
     graph: &'a Graph,
     redundant: &'a Redundant,
 }

@@ -1,26 +1,28 @@
 //! A run as one self-contained HTML page: graph, swimlane, critical path, memory and the numbers.
 //!
-//! A [`Run`] says what ran where and when, and what waited for what. [`render`] turns one run, or
-//! two to compare, into a page that needs no network. The analyses behind the page (critical path,
-//! gaps, what-if, memory) can be used on their own, through [`Analysis`].
+//! A [`RunRecord`] says what ran where and when, and what waited for what. [`render`] turns one
+//! run, or two to compare, into a page that needs no network. The analyses behind the page
+//! (critical path, gaps, what-if, memory) can be used on their own, through [`Analysis`].
 //!
 //! This crate must never know how a run was made: it takes times and edges as they are given.
 //!
 //! ```
-//! use syncline_report::{Lane, Op, OpKind, Run, Timing, render};
+//! use syncline_report::{RunLane, RunOp, RunOpKind, RunRecord, RunTiming, render};
 //!
-//! let mut run = Run::new("two kernels");
-//! run.lanes.push(Lane::new("worker 0", "cpu"));
+//! let mut run = RunRecord::new("two kernels");
+//! run.lanes.push(RunLane::new("worker 0", "cpu"));
 //! for (task, name) in ["load", "scale"].into_iter().enumerate() {
 //!     let start_ns = 100 * task as u64;
-//!     let timing = Timing { lane: 0, start_ns, end_ns: start_ns + 80 };
-//!     run.ops.push(Op { timing: Some(timing), ..Op::new(task as u64, name, OpKind::Compute) });
+//!     let timing = RunTiming { lane: 0, start_ns, end_ns: start_ns + 80 };
+//!     let op = RunOp::new(task as u64, name, RunOpKind::Compute);
+//!     run.ops.push(RunOp { timing: Some(timing), ..op });
 //! }
 //! let page = render(&[run])?;
 //! assert!(page.starts_with("<!doctype html>"));
 //! # Ok::<(), syncline_report::ReportError>(())
 //! ```
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod analysis;
 mod compare;
@@ -43,12 +45,12 @@ pub use compare::{Comparison, KernelChange, PathCause, PathChange, TaskChange};
 pub use from_trace::Detail;
 pub use gaps::{Gap, GapCause};
 pub use graph::Graph;
-pub use layout::Layout;
-pub use memory::Place;
+pub use layout::GraphLayout;
+pub use memory::PlaceUse;
 pub use page::render;
-pub use path::{CriticalPath, Step, StepKind};
+pub use path::{CriticalPath, PathStep, StepKind};
 pub use reduce::Redundant;
-pub use run::{Allocation, Lane, Op, OpKind, ReportError, Run, RunEdge, Timing};
-pub use summary::{Kernel, LaneUse, Summary};
-pub use walk::Link;
+pub use run::{Allocation, ReportError, RunEdge, RunLane, RunOp, RunOpKind, RunRecord, RunTiming};
+pub use summary::{KernelSummary, LaneUse, RunSummary};
+pub use walk::PathLink;
 pub use whatif::{Change, Scenario};

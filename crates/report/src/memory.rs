@@ -3,25 +3,25 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use crate::Run;
+use crate::RunRecord;
 
 /// One device or arena.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct PlaceUse {
     /// Its name.
     pub name: String,
     /// The most bytes in use at one time.
     pub peak_bytes: u64,
     /// When that was first so.
     pub peak_ns: u64,
-    /// Positions of its buffers in [`Run::memory`], by start.
+    /// Positions of its buffers in [`RunRecord::memory`], by start.
     pub buffers: Vec<u32>,
-    /// For each of [`Place::buffers`] a row in which no other is drawn at the same time.
+    /// For each of [`PlaceUse::buffers`] a row in which no other is drawn at the same time.
     pub rows: Vec<u32>,
 }
 
 /// Every place that held a buffer, by name.
-pub fn places(run: &Run) -> Vec<Place> {
+pub(crate) fn places(run: &RunRecord) -> Vec<PlaceUse> {
     let mut by_name: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
     for (position, one) in (0u32..).zip(&run.memory) {
         by_name.entry(&one.place).or_default().push(position);
@@ -29,15 +29,15 @@ pub fn places(run: &Run) -> Vec<Place> {
     by_name.into_iter().map(|(name, buffers)| place(run, name, buffers)).collect()
 }
 
-fn place(run: &Run, name: &str, mut buffers: Vec<u32>) -> Place {
+fn place(run: &RunRecord, name: &str, mut buffers: Vec<u32>) -> PlaceUse {
     buffers.sort_by_key(|&one| (run.memory[one as usize].start_ns, one));
     let (peak_bytes, peak_ns) = peak(run, &buffers);
     let rows = rows(run, &buffers);
-    Place { name: name.to_owned(), peak_bytes, peak_ns, buffers, rows }
+    PlaceUse { name: name.to_owned(), peak_bytes, peak_ns, buffers, rows }
 }
 
 /// A buffer that is released when another is needed does not count together with it.
-fn peak(run: &Run, buffers: &[u32]) -> (u64, u64) {
+fn peak(run: &RunRecord, buffers: &[u32]) -> (u64, u64) {
     let mut events: Vec<(u64, bool, u64)> = Vec::with_capacity(buffers.len() * 2);
     for one in buffers.iter().map(|&one| &run.memory[one as usize]) {
         if one.start_ns < one.end_ns {
@@ -61,7 +61,7 @@ fn peak(run: &Run, buffers: &[u32]) -> (u64, u64) {
 }
 
 /// The lowest free row for each buffer in turn.
-fn rows(run: &Run, buffers: &[u32]) -> Vec<u32> {
+fn rows(run: &RunRecord, buffers: &[u32]) -> Vec<u32> {
     let mut used: BinaryHeap<Reverse<(u64, u32)>> = BinaryHeap::new();
     let mut free: BinaryHeap<Reverse<u32>> = BinaryHeap::new();
     let mut count = 0;

@@ -1,7 +1,7 @@
 //! The page itself: one HTML file with style, script and data in it.
 
 use crate::embed::Data;
-use crate::{ReportError, Run};
+use crate::{ReportError, RunRecord};
 
 const FRAME: &str = include_str!("page/frame.html");
 const STYLE: &str = include_str!("page/style.css");
@@ -23,7 +23,7 @@ const SCRIPTS: [&str; 12] = [
 ];
 
 /// The page of one run, or of two with what changed from the first to the second.
-pub fn render(runs: &[Run]) -> Result<String, ReportError> {
+pub fn render(runs: &[RunRecord]) -> Result<String, ReportError> {
     if !(1..=2).contains(&runs.len()) {
         return Err(ReportError::Runs { runs: runs.len() });
     }

@@ -5,8 +5,8 @@
 //! two is a stall.
 
 use crate::graph::Graph;
-use crate::walk::{Link, WalkPiece, Walker};
-use crate::{OpKind, Run};
+use crate::walk::{PathLink, WalkPiece, Walker};
+use crate::{RunOpKind, RunRecord};
 
 /// What happened in one piece of the critical path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,21 +21,21 @@ pub enum StepKind {
 
 /// One piece of the critical path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct PathStep {
     /// What happened.
     pub kind: StepKind,
     /// Position of the op that ran, or that the stall came before.
     pub op: u32,
     /// How the op depends on the step's predecessor in time; `None` for the first op, and for
     /// stalls.
-    pub link: Option<Link>,
+    pub link: Option<PathLink>,
     /// Its beginning.
     pub start_ns: u64,
     /// Its end, where the next step begins.
     pub end_ns: u64,
 }
 
-impl Step {
+impl PathStep {
     /// How long it took.
     pub fn duration_ns(&self) -> u64 {
         self.end_ns - self.start_ns
@@ -46,12 +46,12 @@ impl Step {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CriticalPath {
     /// The steps. Steps without duration are kept: they belong to the chain.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PathStep>,
 }
 
 impl CriticalPath {
     /// The critical path of `run`; empty if nothing was timed.
-    pub fn of(run: &Run, graph: &Graph) -> Self {
+    pub fn of(run: &RunRecord, graph: &Graph) -> Self {
         let timed = |op: &u32| run.ops[*op as usize].timing;
         let last = (0..run.ops.len() as u32)
             .filter(|op| timed(op).is_some())
@@ -59,7 +59,7 @@ impl CriticalPath {
         let (Some(last), Some((from_ns, _))) = (last, run.span_ns()) else {
             return Self::default();
         };
-        let mut steps: Vec<Step> = Vec::new();
+        let mut steps: Vec<PathStep> = Vec::new();
         Walker::new(run, graph).ending_with(last, from_ns, |piece| steps.push(step(run, piece)));
         steps.reverse();
         shift_links(&mut steps);
@@ -68,7 +68,7 @@ impl CriticalPath {
 
     /// Time spent in steps of `kind`.
     pub fn time_ns(&self, kind: StepKind) -> u64 {
-        self.steps.iter().filter(|step| step.kind == kind).map(Step::duration_ns).sum()
+        self.steps.iter().filter(|step| step.kind == kind).map(PathStep::duration_ns).sum()
     }
 
     /// First start to last end.
@@ -80,25 +80,25 @@ impl CriticalPath {
     }
 }
 
-fn step(run: &Run, piece: WalkPiece) -> Step {
+fn step(run: &RunRecord, piece: WalkPiece) -> PathStep {
     match piece {
         WalkPiece::Ran { op, link, start_ns, end_ns } => {
             let kind = match run.ops[op as usize].kind {
-                OpKind::Compute => StepKind::Compute,
-                OpKind::Copy => StepKind::Copy,
+                RunOpKind::Compute => StepKind::Compute,
+                RunOpKind::Copy => StepKind::Copy,
             };
-            Step { kind, op, link, start_ns, end_ns }
+            PathStep { kind, op, link, start_ns, end_ns }
         }
         WalkPiece::Idle { before: op, start_ns, end_ns }
         | WalkPiece::Unknown { before: op, start_ns, end_ns } => {
-            Step { kind: StepKind::Stall, op, link: None, start_ns, end_ns }
+            PathStep { kind: StepKind::Stall, op, link: None, start_ns, end_ns }
         }
     }
 }
 
 /// A walk says of an earlier op how the later one depends on it; a reader of the list wants it at
 /// the later one.
-fn shift_links(steps: &mut [Step]) {
+fn shift_links(steps: &mut [PathStep]) {
     let mut link = None;
     for step in steps.iter_mut().filter(|step| step.kind != StepKind::Stall) {
         link = std::mem::replace(&mut step.link, link);

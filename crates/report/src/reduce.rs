@@ -5,7 +5,7 @@
 //! sources are taken a block at a time: one bit for each source of the block, carried along the
 //! topological order, only as far as the block's edges reach.
 
-use crate::Run;
+use crate::RunRecord;
 use crate::graph::Graph;
 
 const WORDS: usize = 8;
@@ -25,7 +25,7 @@ pub struct Redundant {
 
 /// Finds the edges that others imply. Of several edges between the same two ops none makes another
 /// redundant.
-pub fn redundant(run: &Run, graph: &Graph) -> Redundant {
+pub(crate) fn redundant(run: &RunRecord, graph: &Graph) -> Redundant {
     let order = graph.order();
     let mut place = vec![0u32; order.len()];
     for (position, &op) in (0u32..).zip(order) {

@@ -5,18 +5,18 @@ use syncline_deps::EdgeKinds;
 /// The longest time that a browser's numbers hold exactly.
 const NS_MAX: u64 = 1 << 53;
 
-/// One run of a program, or a program that has not run yet: then no op has a [`Timing`].
+/// One run of a program, or a program that has not run yet: then no op has a [`RunTiming`].
 ///
-/// Ops are referred to by their position in [`Run::ops`], lanes by theirs in [`Run::lanes`]. Times
-/// may start anywhere: the report counts from the first start.
+/// Ops are referred to by their position in [`RunRecord::ops`], lanes by theirs in
+/// [`RunRecord::lanes`]. Times may start anywhere: the report counts from the first start.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Run {
+pub struct RunRecord {
     /// What the page calls this run.
     pub title: String,
     /// The in-order streams of work.
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<RunLane>,
     /// Tasks, copies, packs and sends alike, in any order.
-    pub ops: Vec<Op>,
+    pub ops: Vec<RunOp>,
     /// What waited for what, and why.
     pub edges: Vec<RunEdge>,
     /// What lay in memory, and how long.
@@ -27,14 +27,14 @@ pub struct Run {
 
 /// An in-order stream of work on one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lane {
+pub struct RunLane {
     /// Its name, such as `worker 0` or `copy`.
     pub name: String,
     /// The device that it belongs to, such as `cpu:0`; may be empty.
     pub device: String,
 }
 
-impl Lane {
+impl RunLane {
     /// A lane `name` of `device`.
     pub fn new(name: impl Into<String>, device: impl Into<String>) -> Self {
         Self { name: name.into(), device: device.into() }
@@ -43,7 +43,7 @@ impl Lane {
 
 /// What an op does with its lane's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum OpKind {
+pub enum RunOpKind {
     /// Runs a kernel.
     Compute,
     /// Moves bytes: a transfer, a pack, a send or an unpack.
@@ -52,32 +52,32 @@ pub enum OpKind {
 
 /// One piece of work.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Op {
+pub struct RunOp {
     /// The id of the task that it belongs to; several ops may share one (blocks of an SPMD task).
     pub task: u64,
     /// The kernel's or the copy's name. Ops of one name are counted together.
     pub name: String,
     /// Whether it computes or moves.
-    pub kind: OpKind,
+    pub kind: RunOpKind,
     /// Where and when it ran; `None` if it has not.
-    pub timing: Option<Timing>,
+    pub timing: Option<RunTiming>,
     /// Bytes moved, for copies; zero elsewhere.
     pub bytes: u64,
     /// Its arguments as people read them, such as `inout A[0:64, 0:64]`.
     pub args: Vec<String>,
 }
 
-impl Op {
+impl RunOp {
     /// An op that has not run, without arguments.
-    pub fn new(task: u64, name: impl Into<String>, kind: OpKind) -> Self {
+    pub fn new(task: u64, name: impl Into<String>, kind: RunOpKind) -> Self {
         Self { task, name: name.into(), kind, timing: None, bytes: 0, args: Vec::new() }
     }
 }
 
 /// Where and when an op ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timing {
-    /// Position of the lane in [`Run::lanes`].
+pub struct RunTiming {
+    /// Position of the lane in [`RunRecord::lanes`].
     pub lane: u32,
     /// When the body began.
     pub start_ns: u64,
@@ -143,7 +143,7 @@ pub enum ReportError {
     TooManyOps { ops: usize },
 }
 
-impl Run {
+impl RunRecord {
     /// A run with nothing in it.
     pub fn new(title: impl Into<String>) -> Self {
         Self { title: title.into(), ..Self::default() }
@@ -179,7 +179,7 @@ impl Run {
             return Err(ReportError::TooManyOps { ops: self.ops.len() });
         }
         for op in &self.ops {
-            let Some(Timing { lane, start_ns, end_ns }) = op.timing else { continue };
+            let Some(RunTiming { lane, start_ns, end_ns }) = op.timing else { continue };
             let (task, name) = (op.task, || op.name.clone());
             if end_ns < start_ns {
                 return Err(ReportError::EndsBeforeStart { task, name: name(), start_ns, end_ns });

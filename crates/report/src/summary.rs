@@ -6,15 +6,15 @@ use crate::gaps::{Gap, GapCause};
 use crate::graph::Graph;
 use crate::path::{CriticalPath, StepKind};
 use crate::whatif::{Change, Scenario};
-use crate::{OpKind, Run};
+use crate::{RunOpKind, RunRecord};
 
 /// All ops of one name together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kernel {
+pub struct KernelSummary {
     /// The name.
     pub name: String,
     /// Whether it computes or moves.
-    pub kind: OpKind,
+    pub kind: RunOpKind,
     /// How many ops have it.
     pub count: u64,
     /// Their time together.
@@ -40,23 +40,23 @@ pub struct LaneUse {
 
 /// The numbers of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summary {
+pub struct RunSummary {
     /// First start to last end; zero if nothing was timed.
     pub makespan_ns: u64,
     /// Time of all ops together.
     pub work_ns: u64,
     /// By name, the longest first.
-    pub kernels: Vec<Kernel>,
+    pub kernels: Vec<KernelSummary>,
     /// By lane.
     pub lanes: Vec<LaneUse>,
     /// One line: what limited the run.
     pub limit: String,
 }
 
-impl Summary {
+impl RunSummary {
     /// Adds up what the analyses found.
     pub fn of(
-        run: &Run,
+        run: &RunRecord,
         graph: &Graph,
         path: &CriticalPath,
         gaps: &[Gap],
@@ -71,14 +71,14 @@ impl Summary {
     }
 }
 
-fn kernels(run: &Run, path: &CriticalPath) -> Vec<Kernel> {
-    let mut place: HashMap<(&str, OpKind), usize> = HashMap::new();
-    let mut kernels: Vec<Kernel> = Vec::new();
+fn kernels(run: &RunRecord, path: &CriticalPath) -> Vec<KernelSummary> {
+    let mut place: HashMap<(&str, RunOpKind), usize> = HashMap::new();
+    let mut kernels: Vec<KernelSummary> = Vec::new();
     let mut of_op = Vec::with_capacity(run.ops.len());
     for op in &run.ops {
         let at = *place.entry((&op.name, op.kind)).or_insert_with(|| {
             let (name, kind) = (op.name.clone(), op.kind);
-            kernels.push(Kernel {
+            kernels.push(KernelSummary {
                 name,
                 kind,
                 count: 0,
@@ -101,7 +101,8 @@ fn kernels(run: &Run, path: &CriticalPath) -> Vec<Kernel> {
         kernels[of_op[step.op as usize]].path_ns += step.duration_ns();
     }
     kernels.sort_by(|a, b| {
-        let key = |one: &Kernel| (std::cmp::Reverse(one.total_ns), std::cmp::Reverse(one.count));
+        let key =
+            |one: &KernelSummary| (std::cmp::Reverse(one.total_ns), std::cmp::Reverse(one.count));
         key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
     });
     kernels
@@ -125,9 +126,9 @@ fn lanes(graph: &Graph, gaps: &[Gap], makespan_ns: u64) -> Vec<LaneUse> {
 /// The largest part of the critical path, and the best remedy that was found for the run as a
 /// whole.
 fn limit(
-    run: &Run,
+    run: &RunRecord,
     path: &CriticalPath,
-    kernels: &[Kernel],
+    kernels: &[KernelSummary],
     lanes: &[LaneUse],
     scenarios: &[Scenario],
 ) -> String {
@@ -137,7 +138,7 @@ fn limit(
     let percent = |ns: u64| 100.0 * ns as f64 / path.makespan_ns().max(1) as f64;
     let stalls = path.time_ns(StepKind::Stall);
     let copies = path.time_ns(StepKind::Copy);
-    let computing = kernels.iter().filter(|one| one.kind == OpKind::Compute);
+    let computing = kernels.iter().filter(|one| one.kind == RunOpKind::Compute);
     let kernel = computing.max_by_key(|one| one.path_ns);
     let kernel_ns = kernel.map_or(0, |kernel| kernel.path_ns);
     let cause = match kernel {

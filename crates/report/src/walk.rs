@@ -5,11 +5,11 @@
 //! recorded as ending after its successor began counts only up to that moment.
 
 use crate::graph::Graph;
-use crate::{Run, Timing};
+use crate::{RunRecord, RunTiming};
 
 /// What an op followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Link {
+pub enum PathLink {
     /// An op that it waited for: the position of the edge.
     Edge(u32),
     /// The op before it on the same lane.
@@ -20,7 +20,7 @@ pub enum Link {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WalkPiece {
     /// `op` ran; `link` says how the op after it in time depends on it.
-    Ran { op: u32, link: Option<Link>, start_ns: u64, end_ns: u64 },
+    Ran { op: u32, link: Option<PathLink>, start_ns: u64, end_ns: u64 },
     /// `before` could have started, and had not.
     Idle { before: u32, start_ns: u64, end_ns: u64 },
     /// Nothing that `before` depends on is known from this time.
@@ -29,14 +29,14 @@ pub(crate) enum WalkPiece {
 
 /// Walks of one run; keeps its scratch memory from walk to walk.
 pub(crate) struct Walker<'a> {
-    run: &'a Run,
+    run: &'a RunRecord,
     graph: &'a Graph,
     visited: Vec<u32>,
     walk: u32,
 }
 
 impl<'a> Walker<'a> {
-    pub(crate) fn new(run: &'a Run, graph: &'a Graph) -> Self {
+    pub(crate) fn new(run: &'a RunRecord, graph: &'a Graph) -> Self {
         Self { run, graph, visited: vec![0; run.ops.len()], walk: 0 }
     }
 
@@ -55,7 +55,7 @@ impl<'a> Walker<'a> {
     fn go(
         &mut self,
         mut op: u32,
-        mut link: Option<Link>,
+        mut link: Option<PathLink>,
         with_op: bool,
         from_ns: u64,
         until_ns: u64,
@@ -93,11 +93,12 @@ impl<'a> Walker<'a> {
     }
 
     /// Of all that `op` came after, what ended last; an edge wins over the lane's order.
-    fn latest(&self, op: u32, on_lane: bool, cursor: u64) -> Option<(u32, Link, u64)> {
+    fn latest(&self, op: u32, on_lane: bool, cursor: u64) -> Option<(u32, PathLink, u64)> {
         let edges = self.graph.fanin(op).iter();
-        let preds = edges.map(|&edge| (self.run.edges[edge as usize].pred, Some(Link::Edge(edge))));
+        let preds =
+            edges.map(|&edge| (self.run.edges[edge as usize].pred, Some(PathLink::Edge(edge))));
         let lane = self.graph.lane_before(op).filter(|_| on_lane).map(|op| (op, None));
-        let mut best: Option<(u32, Link, u64)> = None;
+        let mut best: Option<(u32, PathLink, u64)> = None;
         for (before, link) in preds.chain(lane) {
             let Some(timing) = self.run.ops[before as usize].timing else { continue };
             if timing.start_ns > cursor || self.visited[before as usize] == self.walk {
@@ -105,13 +106,13 @@ impl<'a> Walker<'a> {
             }
             let end_ns = timing.end_ns.min(cursor);
             if best.is_none_or(|(_, _, latest)| end_ns > latest) {
-                best = Some((before, link.unwrap_or(Link::Lane), end_ns));
+                best = Some((before, link.unwrap_or(PathLink::Lane), end_ns));
             }
         }
         best
     }
 
-    fn timing(&self, op: u32) -> Timing {
+    fn timing(&self, op: u32) -> RunTiming {
         self.run.ops[op as usize].timing.expect("walks go through timed ops only")
     }
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use crate::graph::Graph;
 use crate::path::{CriticalPath, StepKind};
-use crate::{OpKind, Run, Timing};
+use crate::{RunOpKind, RunRecord, RunTiming};
 
 /// Kernels are tried in the order of their time on the critical path, this many at most.
 const KERNELS_MAX: usize = 8;
@@ -47,7 +47,7 @@ pub struct Scenario {
 }
 
 /// Every change that would shorten the run, the best first.
-pub fn scenarios(run: &Run, graph: &Graph, path: &CriticalPath) -> Vec<Scenario> {
+pub(crate) fn scenarios(run: &RunRecord, graph: &Graph, path: &CriticalPath) -> Vec<Scenario> {
     let Some(replay) = Replay::new(run, graph) else { return Vec::new() };
     let mut changes: Vec<Change> = kernels_by_path_time(run, path)
         .into_iter()
@@ -64,7 +64,7 @@ pub fn scenarios(run: &Run, graph: &Graph, path: &CriticalPath) -> Vec<Scenario>
     scenarios
 }
 
-fn kernels_by_path_time<'a>(run: &'a Run, path: &CriticalPath) -> Vec<&'a str> {
+fn kernels_by_path_time<'a>(run: &'a RunRecord, path: &CriticalPath) -> Vec<&'a str> {
     let mut times: HashMap<&str, u64> = HashMap::new();
     for step in path.steps.iter().filter(|step| step.kind == StepKind::Compute) {
         *times.entry(&run.ops[step.op as usize].name).or_default() += step.duration_ns();
@@ -76,7 +76,7 @@ fn kernels_by_path_time<'a>(run: &'a Run, path: &CriticalPath) -> Vec<&'a str> {
 
 /// The run's schedule in the order of its starts, ready to be timed anew.
 pub(crate) struct Replay<'a> {
-    run: &'a Run,
+    run: &'a RunRecord,
     graph: &'a Graph,
     order: Vec<u32>,
     place: Vec<u32>,
@@ -84,7 +84,7 @@ pub(crate) struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    pub(crate) fn new(run: &'a Run, graph: &'a Graph) -> Option<Self> {
+    pub(crate) fn new(run: &'a RunRecord, graph: &'a Graph) -> Option<Self> {
         let (from_ns, _) = run.span_ns()?;
         let timing = |op: u32| run.ops[op as usize].timing;
         let mut order: Vec<u32> =
@@ -138,13 +138,13 @@ impl<'a> Replay<'a> {
         let op = &self.run.ops[op as usize];
         match change {
             Some(Change::Halve(name)) if *name == op.name => measured / 2,
-            Some(Change::FreeCopies) if op.kind == OpKind::Copy => 0,
+            Some(Change::FreeCopies) if op.kind == RunOpKind::Copy => 0,
             _ => measured,
         }
     }
 
     fn measured(&self, op: u32) -> (i64, i64) {
-        let Timing { start_ns, end_ns, .. } =
+        let RunTiming { start_ns, end_ns, .. } =
             self.run.ops[op as usize].timing.expect("only timed ops are in the order");
         ((start_ns - self.from_ns) as i64, (end_ns - self.from_ns) as i64)
     }

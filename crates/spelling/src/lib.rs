@@ -1,5 +1,6 @@
 //! Suggestions for misspelt names.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 use std::cmp::Reverse;
 

@@ -5,6 +5,7 @@
 //!
 //! This crate knows nothing of tasks, files, threads or devices.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod access;
 mod dtype;

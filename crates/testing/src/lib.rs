@@ -2,6 +2,7 @@
 //! that counts, and the one rule for what a machine lacks ([`need`]).
 //!
 //! Never a dependency of anything but tests: `tests/shipped.rs` decides that.
+#![warn(unreachable_pub)]
 
 mod counting;
 mod need;

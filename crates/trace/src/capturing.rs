@@ -7,7 +7,7 @@ use std::sync::Arc;
 use syncline_deps::{DepInputs, Edge, ScopeKind, SubmitError, SubmitOptions, Submitter};
 use syncline_tensor::{BufferId, TaskId};
 
-use crate::Lane;
+use crate::TraceLane;
 use crate::capture::{CaptureOptions, CaptureWriter, TaskLabel};
 
 /// A [`Submitter`] whose submissions are recorded while a capture is on.
@@ -153,7 +153,7 @@ impl<W: Write> Capturing<W> {
     }
 
     /// Records when and where a task ran.
-    pub fn timing(&mut self, task: TaskId, start_ns: u64, end_ns: u64, lane: &Lane) {
+    pub fn timing(&mut self, task: TaskId, start_ns: u64, end_ns: u64, lane: &TraceLane) {
         self.capture(|writer| writer.timing(task, Some(start_ns), Some(end_ns), Some(lane)));
     }
 

@@ -17,7 +17,7 @@ use syncline_tensor::{Access, Arg, BufferId, Dtype, View};
 use super::json_task::Tasks;
 use super::member::{Members, as_i64, as_u64, describe, shape};
 use super::{
-    Lane, Place, Trace, TraceArg, TraceBuffer, TraceError, TraceScope, TraceTask, Unwritten,
+    Place, Trace, TraceArg, TraceBuffer, TraceError, TraceLane, TraceScope, TraceTask, Unwritten,
 };
 
 /// The name of the format in the file's head.
@@ -336,11 +336,11 @@ pub(crate) fn device(value: Value, task: Place) -> Result<Value, TraceError> {
     }
 }
 
-pub(super) fn lane(value: Value, task: Place) -> Result<Lane, TraceError> {
+pub(super) fn lane(value: Value, task: Place) -> Result<TraceLane, TraceError> {
     match &value {
-        Value::String(name) => Ok(Lane::Name(name.as_str().into())),
+        Value::String(name) => Ok(TraceLane::Name(name.as_str().into())),
         Value::Number(number) if number.is_u64() => {
-            Ok(Lane::Number(number.as_u64().unwrap_or_default()))
+            Ok(TraceLane::Number(number.as_u64().unwrap_or_default()))
         }
         _ => Err(shape(task.member("lane"), "a number or a name", &value)),
     }

@@ -8,7 +8,7 @@ use serde_json::ser::{Formatter, Serializer};
 use syncline_deps::ScopeKind;
 
 use super::json::{FORMAT, VERSION};
-use super::{Extra, Lane, Trace, TraceArg, TraceBuffer, TraceScope, TraceTask};
+use super::{Extra, Trace, TraceArg, TraceBuffer, TraceLane, TraceScope, TraceTask};
 
 /// The largest integer up to which every reader of JSON is exact.
 const EXACT_MAX: u64 = 1 << 53;
@@ -87,8 +87,8 @@ fn task(task: &TraceTask) -> String {
     object.integer("start_ns", task.start_ns);
     object.integer("end_ns", task.end_ns);
     match &task.lane {
-        Some(Lane::Number(number)) => object.put("lane", integer(*number)),
-        Some(Lane::Name(name)) => object.text("lane", Some(name)),
+        Some(TraceLane::Number(number)) => object.put("lane", integer(*number)),
+        Some(TraceLane::Name(name)) => object.text("lane", Some(name)),
         None => (),
     }
     object.integer("retired_at", task.retired_at);

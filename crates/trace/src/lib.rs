@@ -20,6 +20,7 @@
 //!
 //! This crate knows dependency discovery, and nothing of devices, threads or kernels.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 pub mod capture;
 mod capturing;
@@ -40,7 +41,7 @@ pub use capturing::Capturing;
 pub use edges::{read_edges, write_edges};
 pub use error::{Place, TraceError};
 pub(crate) use json::device;
-pub use model::{Extra, Lane, Trace, TraceArg, TraceBuffer, TraceScope, TraceTask, Unwritten};
+pub use model::{Extra, Trace, TraceArg, TraceBuffer, TraceLane, TraceScope, TraceTask, Unwritten};
 pub use naming::Naming;
 pub use replay::{ReplayError, Replayed, replay, replay_edges};
 pub(crate) use scopes::{ScopeStep, ScopeWalk};

@@ -77,7 +77,7 @@ pub struct TraceTask {
     /// When it ended, in a run that was timed.
     pub end_ns: Option<u64>,
     /// Where it ran, in a run that was timed.
-    pub lane: Option<Lane>,
+    pub lane: Option<TraceLane>,
     /// How many tasks had been submitted when it was retired, if that was recorded.
     pub retired_at: Option<u64>,
     /// Other members, such as `kernel`, `scalars`, `priority` and `blocks`.
@@ -108,18 +108,18 @@ pub struct TraceArg {
 
 /// Where a task ran: a number or a name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Lane {
+pub enum TraceLane {
     /// The number of the lane.
     Number(u64),
     /// The name of the lane, such as `cpu:0/1`.
     Name(Arc<str>),
 }
 
-impl fmt::Display for Lane {
+impl fmt::Display for TraceLane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Lane::Number(number) => number.fmt(f),
-            Lane::Name(name) => f.write_str(name),
+            TraceLane::Number(number) => number.fmt(f),
+            TraceLane::Name(name) => f.write_str(name),
         }
     }
 }

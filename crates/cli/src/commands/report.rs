@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use syncline::report::{ReportError, Run, render};
+use syncline::report::{ReportError, RunRecord, render};
 
 use crate::input::{LoadedTrace, is_standard};
 use crate::outcome::{Failure, Outcome};
@@ -37,9 +37,9 @@ pub(crate) fn run(args: &ReportArgs) -> Result<Outcome, Failure> {
 }
 
 /// A run is checked as soon as it is read, so that an error names the file it is in.
-fn load(path: &Path) -> Result<Run, Failure> {
+fn load(path: &Path) -> Result<RunRecord, Failure> {
     let LoadedTrace { file, trace } = LoadedTrace::read(path)?;
-    let mut run = Run::from_trace(&trace).map_err(in_file(&file))?;
+    let mut run = RunRecord::from_trace(&trace).map_err(in_file(&file))?;
     run.check().map_err(in_file(&file))?;
     run.title = match path.file_stem() {
         Some(stem) if !is_standard(path) => stem.to_string_lossy().into_owned(),

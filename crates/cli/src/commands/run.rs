@@ -12,7 +12,8 @@ use clap::{Args, ValueEnum};
 use syncline::deps::EdgeKinds;
 use syncline::device::DeviceSpec;
 use syncline::program::{
-    Keep, LoadOptions, Program, Run, RunError, RunOptions, compare, machine_from_toml, npy,
+    Keep, Program, ProgramOptions, ProgramRun, ProgramRunError, RunOptions, compare,
+    machine_from_toml, npy,
 };
 use syncline::report::{Analysis, Detail, ReportError, RunEdge, render};
 use syncline::tensor::{Dtype, View};
@@ -151,11 +152,11 @@ impl RunArgs {
         let bytes = read_bytes(&self.trace).map_err(LoadFailure::Read)?;
         let folder = self.trace.parent().unwrap_or(Path::new("")).to_owned();
         let folder = if is_standard(&self.trace) { PathBuf::new() } else { folder };
-        let options = LoadOptions { folder, trust_kernels: self.trust_kernels };
+        let options = ProgramOptions { folder, trust_kernels: self.trust_kernels };
         Program::from_bytes(&bytes, &options).map_err(LoadFailure::Program)
     }
 
-    fn execute(&self, program: &Program) -> Result<Run, RunError> {
+    fn execute(&self, program: &Program) -> Result<ProgramRun, ProgramRunError> {
         let repeats = if self.mode == Mode::Serial { 1 } else { self.repeat };
         let tasks = u64::from(repeats) * program.tasks().len() as u64;
         let (_bar, progress) = progress::start(tasks).unzip();
@@ -179,7 +180,7 @@ impl RunArgs {
         stem.unwrap_or_else(|| name_of(&self.trace))
     }
 
-    fn write_outputs(&self, program: &Program, run: &Run) -> Result<(), Failure> {
+    fn write_outputs(&self, program: &Program, run: &ProgramRun) -> Result<(), Failure> {
         for (name, path) in &self.output {
             let index = program.buffer_named(name).expect("looked up before the run");
             let array = array_of(program, run, index);
@@ -198,12 +199,12 @@ impl RunArgs {
 /// Returns the run with its copies, as reports show it.
 fn report_of(
     program: &Program,
-    run: &Run,
+    run: &ProgramRun,
     detail: Detail,
     title: String,
-) -> Result<syncline::report::Run, ReportError> {
+) -> Result<syncline::report::RunRecord, ReportError> {
     let executed = program.executed(run);
-    let mut report = syncline::report::Run::from_trace_in(&executed.trace, detail)?;
+    let mut report = syncline::report::RunRecord::from_trace_in(&executed.trace, detail)?;
     for (op, id) in report.ops.iter_mut().zip(&executed.ids) {
         op.task = *id;
     }
@@ -220,7 +221,7 @@ fn report_of(
 /// Returns the page that explains `run`; `differences` comes from [`check`].
 pub(crate) fn page(
     program: &Program,
-    run: &Run,
+    run: &ProgramRun,
     title: &str,
     differences: Option<&[String]>,
 ) -> Result<String, ReportError> {
@@ -231,7 +232,7 @@ pub(crate) fn page(
 }
 
 /// Returns the contents of buffer number `index` that `run` has left, as an array.
-pub(crate) fn array_of(program: &Program, run: &Run, index: usize) -> npy::Array {
+pub(crate) fn array_of(program: &Program, run: &ProgramRun, index: usize) -> npy::Array {
     let dtype = dtype_of(program, index);
     let shape = shape_of(program, index, dtype);
     npy::Array { dtype, shape, bytes: run.contents[index].clone() }
@@ -241,9 +242,9 @@ pub(crate) fn array_of(program: &Program, run: &Run, index: usize) -> npy::Array
 /// once more by `options`, with all of them kept, so that every one is compared.
 pub(crate) fn check(
     program: &Program,
-    run: &Run,
+    run: &ProgramRun,
     options: &RunOptions,
-) -> Result<Vec<String>, RunError> {
+) -> Result<Vec<String>, ProgramRunError> {
     let serial = program.run_serially()?;
     let mut lines = differences(program, run, &serial);
     let is_whole = |(kept, buffer): (&Vec<u8>, &TraceBuffer)| kept.len() as u64 == buffer.bytes;
@@ -256,7 +257,7 @@ pub(crate) fn check(
 }
 
 /// Where the buffers that `run` kept are not what the serial run left in them.
-fn differences(program: &Program, run: &Run, serial: &Run) -> Vec<String> {
+fn differences(program: &Program, run: &ProgramRun, serial: &ProgramRun) -> Vec<String> {
     let tolerance = program.tolerance(run);
     let mut lines = Vec::new();
     for (index, buffer) in program.trace().buffers.iter().enumerate() {
@@ -275,7 +276,7 @@ fn differences(program: &Program, run: &Run, serial: &Run) -> Vec<String> {
     lines
 }
 
-fn simulate(program: &Program, path: &Path) -> Result<Run, Failure> {
+fn simulate(program: &Program, path: &Path) -> Result<ProgramRun, Failure> {
     let bytes = read_bytes(path)?;
     let failed =
         |error: &dyn std::fmt::Display| Failure::Usage(format!("{}: {error}", name_of(path)));

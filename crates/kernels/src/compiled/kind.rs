@@ -5,7 +5,7 @@ use syncline_tensor::Dtype;
 
 /// A type of numbers that a compiled kernel computes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     F32,
     F64,
     I32,
@@ -16,7 +16,7 @@ pub enum Kind {
 
 impl Kind {
     /// What elements of `dtype` are computed in: the smallest kind that holds them all.
-    pub fn of(dtype: Dtype) -> Self {
+    pub(crate) fn of(dtype: Dtype) -> Self {
         match dtype {
             Dtype::F32 | Dtype::F16 | Dtype::BF16 => Kind::F32,
             Dtype::F64 => Kind::F64,
@@ -29,18 +29,18 @@ impl Kind {
     }
 
     /// Whether these are floating-point numbers.
-    pub fn is_float(self) -> bool {
+    pub(crate) fn is_float(self) -> bool {
         matches!(self, Kind::F32 | Kind::F64)
     }
 
     /// Whether one takes 64 bits.
-    pub fn is_wide(self) -> bool {
+    pub(crate) fn is_wide(self) -> bool {
         matches!(self, Kind::F64 | Kind::I64 | Kind::U64)
     }
 
     /// The type as which a scalar of this kind is handed over. All integers are: arithmetic modulo
     /// 2^32 on the low word of a 64-bit one is what the CPU does with the whole of it.
-    pub fn scalar(self) -> ScalarType {
+    pub(crate) fn scalar(self) -> ScalarType {
         match self {
             Kind::F32 => ScalarType::F32,
             Kind::F64 => ScalarType::F64,
@@ -51,7 +51,7 @@ impl Kind {
 
 /// The unsigned integers of the same size, for kernels that move elements and need not know what
 /// they mean.
-pub fn bits_of(dtype: Dtype) -> Dtype {
+pub(crate) fn bits_of(dtype: Dtype) -> Dtype {
     match dtype.bytes() {
         1 => Dtype::U8,
         2 => Dtype::U16,

@@ -4,7 +4,7 @@ use syncline_device::Grid;
 
 /// How a kernel is made for a language.
 #[derive(Clone, Copy, Debug)]
-pub struct Recipe {
+pub(crate) struct Recipe {
     /// What its elements are computed in.
     pub numbers: Numbers,
     /// What its scalars are, in order.
@@ -19,7 +19,7 @@ pub struct Recipe {
 
 /// What elements are computed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Numbers {
+pub(crate) enum Numbers {
     /// All arguments have one dtype, and are computed in its kind.
     Alike,
     /// All arguments have one dtype, and are moved as bits.
@@ -39,7 +39,7 @@ pub enum Numbers {
 
 /// What a scalar is for the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScalarUse {
+pub(crate) enum ScalarUse {
     /// One of the numbers that it computes in.
     Number,
     /// A truth value.
@@ -48,7 +48,7 @@ pub enum ScalarUse {
 
 /// What goes around the text of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Frame {
+pub(crate) enum Frame {
     /// One work item for each element, number `i`, of the last argument; this statement, the same
     /// in all languages.
     Element(&'static str),
@@ -67,7 +67,7 @@ impl Recipe {
     ///
     /// # Panics
     /// For a name that is not in the table of kernels, which a test goes through.
-    pub fn of(name: &str) -> Self {
+    pub(crate) fn of(name: &str) -> Self {
         use Numbers::{Alike, Bits, Each, Lookup, Single, SingleOrDouble, Value};
         use ScalarUse::{Flag, Number};
         let element = |numbers, scalars, target, statement| Self {
@@ -164,7 +164,7 @@ impl Recipe {
 
     /// Whether elements are reached by their number, so that the layout makes a difference to the
     /// source.
-    pub fn counts_elements(&self) -> bool {
+    pub(crate) fn counts_elements(&self) -> bool {
         matches!(self.frame, Frame::Element(_) | Frame::ElementText)
     }
 }

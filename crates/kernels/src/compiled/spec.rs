@@ -10,14 +10,14 @@ use crate::compiled::variant::{self, ArgumentVariant};
 
 /// A language that kernels are written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Language {
+pub(crate) enum Language {
     Wgsl,
     OpenClC,
 }
 
 /// An argument.
 #[derive(Clone, Copy, Debug)]
-pub struct Operand {
+pub(crate) struct Operand {
     /// What lies in memory; unsigned integers of the same size where elements are moved as bits.
     pub stored: Dtype,
     /// What it is loaded as.
@@ -30,7 +30,7 @@ pub struct Operand {
 
 /// A scalar.
 #[derive(Clone, Copy, Debug)]
-pub struct ScalarSpec {
+pub(crate) struct ScalarSpec {
     /// The type as which it is handed over.
     pub given: ScalarType,
     /// What it is read as; `None` for a truth value.
@@ -41,7 +41,7 @@ pub struct ScalarSpec {
 
 /// All that a source depends on.
 #[derive(Clone, Debug)]
-pub struct Spec {
+pub(crate) struct Spec {
     /// The arguments.
     pub operands: Vec<Operand>,
     /// What the kernel computes in.
@@ -52,7 +52,7 @@ pub struct Spec {
 
 impl Spec {
     /// What `variant` needs in `language`, or why it cannot be had there.
-    pub fn new(
+    pub(crate) fn new(
         language: Language,
         recipe: &Recipe,
         variant: &[ArgumentVariant],
@@ -104,7 +104,7 @@ impl Spec {
     }
 
     /// The word at which argument `position` is described.
-    pub fn words_of(position: usize) -> usize {
+    pub(crate) fn words_of(position: usize) -> usize {
         position * WORDS_PER_ARGUMENT
     }
 }

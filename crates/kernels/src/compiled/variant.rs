@@ -7,7 +7,7 @@ use crate::compiled::recipe::Recipe;
 
 /// One argument as far as the source depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ArgumentVariant {
+pub(crate) struct ArgumentVariant {
     /// Its element type.
     pub dtype: Dtype,
     /// Its elements follow each other: element `i` lies `i` behind the first.
@@ -21,7 +21,7 @@ const ELEMENTS_MAX: u64 = 1 << 31;
 const BITS: u32 = 6;
 
 /// What of `views` decides about the source, or why there is none for them.
-pub fn of(
+pub(crate) fn of(
     views: &[View],
     parameters: &[Parameter],
     recipe: &Recipe,
@@ -39,7 +39,7 @@ pub fn of(
 }
 
 /// `why` with the argument that it is about.
-pub fn name(position: usize, parameter: &Parameter, why: &str) -> String {
+pub(crate) fn name(position: usize, parameter: &Parameter, why: &str) -> String {
     format!("argument {position} (`{}`): {why}", parameter.name)
 }
 
@@ -66,7 +66,7 @@ fn refuse(view: &View, parameter: &Parameter) -> Result<(), String> {
 }
 
 /// A variant as a number.
-pub fn pack(variant: &[ArgumentVariant]) -> u64 {
+pub(crate) fn pack(variant: &[ArgumentVariant]) -> u64 {
     variant.iter().rev().fold(0, |packed, one| {
         let dtype = Dtype::ALL.iter().position(|&dtype| dtype == one.dtype).expect("all are there");
         packed << BITS | (dtype as u64) << 1 | u64::from(one.is_flat)
@@ -74,7 +74,7 @@ pub fn pack(variant: &[ArgumentVariant]) -> u64 {
 }
 
 /// The variant of `count` arguments that [`pack`] gave this number.
-pub fn unpack(packed: u64, count: usize) -> Vec<ArgumentVariant> {
+pub(crate) fn unpack(packed: u64, count: usize) -> Vec<ArgumentVariant> {
     (0..count as u32)
         .map(|position| {
             let bits = packed >> (BITS * position) & ((1 << BITS) - 1);

@@ -48,7 +48,7 @@ fn binary<N: Number>(
 }
 
 /// `target = value`
-pub fn fill(args: &mut KernelArgs<'_>) -> Done {
+pub(crate) fn fill(args: &mut KernelArgs<'_>) -> Done {
     let target = Operand::write(args, 0)?;
     let value = args.scalar(0)?;
     with_number!(target.dtype(), N => {
@@ -59,14 +59,14 @@ pub fn fill(args: &mut KernelArgs<'_>) -> Done {
 }
 
 /// `target = source`, of one dtype.
-pub fn copy(args: &mut KernelArgs<'_>) -> Done {
+pub(crate) fn copy(args: &mut KernelArgs<'_>) -> Done {
     let (source, target) = (Operand::read(args, 0)?, Operand::write(args, 1)?);
     with_number!(target.dtype(), N => unary::<N>(&source, &target, |x| x));
     Ok(())
 }
 
 /// `target = source`, rounded to the target's dtype.
-pub fn cast(args: &mut KernelArgs<'_>) -> Done {
+pub(crate) fn cast(args: &mut KernelArgs<'_>) -> Done {
     let (source, target) = (Operand::read(args, 0)?, Operand::write(args, 1)?);
     let float = |dtype| matches!(dtype, Dtype::F16 | Dtype::BF16 | Dtype::F32 | Dtype::F64);
     match (float(source.dtype()), float(target.dtype())) {
@@ -79,7 +79,7 @@ pub fn cast(args: &mut KernelArgs<'_>) -> Done {
 macro_rules! binary_kernel {
     ($(#[$about:meta])* $name:ident, $operation:ident) => {
         $(#[$about])*
-        pub fn $name(args: &mut KernelArgs<'_>) -> Done {
+        pub(crate) fn $name(args: &mut KernelArgs<'_>) -> Done {
             let (left, right) = (Operand::read(args, 0)?, Operand::read(args, 1)?);
             let target = Operand::write(args, 2)?;
             with_number!(target.dtype(), N => binary::<N>(&left, &right, &target, <N as Number>::$operation));
@@ -101,7 +101,7 @@ binary_kernel!(
 );
 
 /// `target = alpha * source`
-pub fn scale(args: &mut KernelArgs<'_>) -> Done {
+pub(crate) fn scale(args: &mut KernelArgs<'_>) -> Done {
     let (source, target) = (Operand::read(args, 0)?, Operand::write(args, 1)?);
     let alpha = args.scalar(0)?;
     with_number!(target.dtype(), N => {
@@ -112,7 +112,7 @@ pub fn scale(args: &mut KernelArgs<'_>) -> Done {
 }
 
 /// `target += alpha * source`
-pub fn axpy(args: &mut KernelArgs<'_>) -> Done {
+pub(crate) fn axpy(args: &mut KernelArgs<'_>) -> Done {
     let (source, target) = (Operand::read(args, 0)?, Operand::write(args, 1)?);
     let alpha = args.scalar(0)?;
     with_number!(target.dtype(), N => {
@@ -124,7 +124,7 @@ pub fn axpy(args: &mut KernelArgs<'_>) -> Done {
 
 /// `target = gelu(source)`, by the error function or, with `approximate`, by the hyperbolic
 /// tangent.
-pub fn gelu(args: &mut KernelArgs<'_>) -> Done {
+pub(crate) fn gelu(args: &mut KernelArgs<'_>) -> Done {
     let (source, target) = (Operand::read(args, 0)?, Operand::write(args, 1)?);
     if args.scalar(0)?.as_bool() {
         unary::<f32>(&source, &target, gelu_by_tanh);
@@ -137,7 +137,7 @@ pub fn gelu(args: &mut KernelArgs<'_>) -> Done {
 }
 
 /// `target = source / (1 + exp(-source))`
-pub fn silu(args: &mut KernelArgs<'_>) -> Done {
+pub(crate) fn silu(args: &mut KernelArgs<'_>) -> Done {
     let (source, target) = (Operand::read(args, 0)?, Operand::write(args, 1)?);
     unary::<f32>(&source, &target, |x| x / (1.0 + (-x).exp()));
     Ok(())
@@ -171,7 +171,7 @@ fn erf(x: f32) -> f32 {
 }
 
 /// `target[i, j] = centre * source[i+1, j+1] + side * (its four neighbours)`
-pub fn stencil(args: &mut KernelArgs<'_>) -> Done {
+pub(crate) fn stencil(args: &mut KernelArgs<'_>) -> Done {
     let (source, target) = (Operand::read(args, 0)?, Operand::write(args, 1)?);
     let (centre, side) = (args.scalar(0)?.as_f32(), args.scalar(1)?.as_f32());
     let mut rows = [const { [0f32; BLOCK + 2] }; 3];

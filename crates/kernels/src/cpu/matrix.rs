@@ -10,7 +10,7 @@ type Done = Result<(), DeviceError>;
 
 /// A matrix in memory of its own, rows one after the other.
 #[derive(Clone, Debug)]
-pub struct Dense<N> {
+pub(crate) struct Dense<N> {
     /// Rows.
     pub height: usize,
     /// Columns.
@@ -21,7 +21,7 @@ pub struct Dense<N> {
 
 impl<N: Number> Dense<N> {
     /// A copy of a two-dimensional operand.
-    pub fn load(operand: &Operand<'_>) -> Result<Self, DeviceError> {
+    pub(crate) fn load(operand: &Operand<'_>) -> Result<Self, DeviceError> {
         let (height, width) = (operand.rows() as usize, operand.row_len());
         let mut numbers = Operand::room(height.saturating_mul(width))?;
         for (row, block) in numbers.chunks_exact_mut(width.max(1)).enumerate() {
@@ -31,18 +31,18 @@ impl<N: Number> Dense<N> {
     }
 
     /// Row `row`.
-    pub fn row(&self, row: usize) -> &[N] {
+    pub(crate) fn row(&self, row: usize) -> &[N] {
         &self.numbers[row * self.width..][..self.width]
     }
 
     /// Row `row`, to be changed.
-    pub fn row_mut(&mut self, row: usize) -> &mut [N] {
+    pub(crate) fn row_mut(&mut self, row: usize) -> &mut [N] {
         &mut self.numbers[row * self.width..][..self.width]
     }
 }
 
 /// `c = alpha * op(a) * op(b) + beta * c`, where `op` transposes if its scalar says so.
-pub fn gemm(args: &mut KernelArgs<'_>) -> Done {
+pub(crate) fn gemm(args: &mut KernelArgs<'_>) -> Done {
     let (a, b, c) = (Operand::read(args, 0)?, Operand::read(args, 1)?, Operand::write(args, 2)?);
     let (alpha, beta) = (args.scalar(0)?.as_f64(), args.scalar(1)?.as_f64());
     let (swap_a, swap_b) = (args.scalar(2)?.as_bool(), args.scalar(3)?.as_bool());
@@ -54,7 +54,7 @@ pub fn gemm(args: &mut KernelArgs<'_>) -> Done {
 }
 
 /// The lower triangle of `c = alpha * a * aT + beta * c`; elements above the diagonal stay.
-pub fn syrk(args: &mut KernelArgs<'_>) -> Done {
+pub(crate) fn syrk(args: &mut KernelArgs<'_>) -> Done {
     let (a, c) = (Operand::read(args, 0)?, Operand::write(args, 1)?);
     let (alpha, beta) = (args.scalar(0)?.as_f32(), args.scalar(1)?.as_f32());
     let mut sum = Dense::<f32>::load(&c)?;
@@ -70,7 +70,7 @@ pub fn syrk(args: &mut KernelArgs<'_>) -> Done {
 }
 
 /// `target = source` with rows and columns exchanged.
-pub fn transpose(args: &mut KernelArgs<'_>) -> Done {
+pub(crate) fn transpose(args: &mut KernelArgs<'_>) -> Done {
     let (source, target) = (Operand::read(args, 0)?, Operand::write(args, 1)?);
     with_number!(target.dtype(), N => {
         let from = Dense::<N>::load(&source)?;

@@ -5,7 +5,7 @@ use syncline_device::Scalar;
 use syncline_tensor::Dtype;
 
 /// A type that bodies compute in.
-pub trait Number: Copy + Default + PartialOrd + Send + Sync + 'static {
+pub(crate) trait Number: Copy + Default + PartialOrd + Send + Sync + 'static {
     /// The number nearest to `scalar`: what compiled kernels are given for it, too.
     fn from_scalar(scalar: Scalar) -> Self;
     /// The sum; integers wrap.

@@ -11,7 +11,7 @@ use super::number::Number;
 /// needs of a row before it stores that row. Nothing outside of an operand is ever reached,
 /// whatever a body asks for.
 #[derive(Clone, Copy)]
-pub struct Operand<'a> {
+pub(crate) struct Operand<'a> {
     base: *mut u8,
     view: &'a View,
     writes: bool,
@@ -19,12 +19,12 @@ pub struct Operand<'a> {
 
 impl<'a> Operand<'a> {
     /// Argument `arg`, to read.
-    pub fn read(args: &KernelArgs<'a>, arg: usize) -> Result<Self, DeviceError> {
+    pub(crate) fn read(args: &KernelArgs<'a>, arg: usize) -> Result<Self, DeviceError> {
         Ok(Self { base: args.pointer(arg)?, view: args.view(arg)?, writes: false })
     }
 
     /// Argument `arg`, to write.
-    pub fn write(args: &KernelArgs<'a>, arg: usize) -> Result<Self, DeviceError> {
+    pub(crate) fn write(args: &KernelArgs<'a>, arg: usize) -> Result<Self, DeviceError> {
         if !args.writes(arg)? {
             let message = "it is an input, and the kernel writes it".to_owned();
             return Err(DeviceError::BadArgument { arg, message });
@@ -33,17 +33,17 @@ impl<'a> Operand<'a> {
     }
 
     /// Elements along each dimension.
-    pub fn shape(&self) -> &'a [u64] {
+    pub(crate) fn shape(&self) -> &'a [u64] {
         self.view.shape()
     }
 
     /// The element type.
-    pub fn dtype(&self) -> Dtype {
+    pub(crate) fn dtype(&self) -> Dtype {
         self.view.dtype()
     }
 
     /// The number of rows: one for a scalar, none where a dimension but the last is empty.
-    pub fn rows(&self) -> u64 {
+    pub(crate) fn rows(&self) -> u64 {
         let shape = self.shape();
         // Where the rows are empty, there may be any number of them.
         let outer = &shape[..shape.len().saturating_sub(1)];
@@ -51,12 +51,12 @@ impl<'a> Operand<'a> {
     }
 
     /// Elements in a row: along the last dimension.
-    pub fn row_len(&self) -> usize {
+    pub(crate) fn row_len(&self) -> usize {
         self.shape().last().map_or(1, |&size| size as usize)
     }
 
     /// Loads elements `start..start + into.len()` of row `row`.
-    pub fn load<N: Number>(&self, row: u64, start: usize, into: &mut [N]) {
+    pub(crate) fn load<N: Number>(&self, row: u64, start: usize, into: &mut [N]) {
         let (place, stride) = self.locate(row, start, into.len());
         let dtype = self.dtype();
         for (count, number) in into.iter_mut().enumerate() {
@@ -68,7 +68,7 @@ impl<'a> Operand<'a> {
     }
 
     /// Stores elements `start..start + from.len()` of row `row`.
-    pub fn store<N: Number>(&self, row: u64, start: usize, from: &[N]) {
+    pub(crate) fn store<N: Number>(&self, row: u64, start: usize, from: &[N]) {
         assert!(self.writes, "an operand that was taken for reading");
         let (place, stride) = self.locate(row, start, from.len());
         let dtype = self.dtype();
@@ -81,7 +81,7 @@ impl<'a> Operand<'a> {
 
     /// The address of a two-dimensional operand and its strides in elements, for code that takes
     /// pointers; `None` where the elements are not of `dtype` or do not lie on whole elements.
-    pub fn matrix(&self, dtype: Dtype) -> Option<(*mut u8, [isize; 2])> {
+    pub(crate) fn matrix(&self, dtype: Dtype) -> Option<(*mut u8, [isize; 2])> {
         let bytes = dtype.bytes() as i64;
         let aligned = (self.base as u64).is_multiple_of(dtype.bytes());
         let strides = self.view.strides();
@@ -96,7 +96,7 @@ impl<'a> Operand<'a> {
     ///
     /// # Errors
     /// There is no memory for them.
-    pub fn room<N: Number>(count: usize) -> Result<Vec<N>, DeviceError> {
+    pub(crate) fn room<N: Number>(count: usize) -> Result<Vec<N>, DeviceError> {
         let mut numbers = Vec::new();
         numbers.try_reserve_exact(count).map_err(|_| {
             let message = format!("no memory to work on {count} of its elements at a time");

@@ -28,7 +28,7 @@ fn reduce<N: Number>(args: &KernelArgs<'_>, reduce: impl Fn(&[N]) -> N) -> Done 
 }
 
 /// The sum of each row.
-pub fn reduce_sum(args: &mut KernelArgs<'_>) -> Done {
+pub(crate) fn reduce_sum(args: &mut KernelArgs<'_>) -> Done {
     let dtype = args.view(0)?.dtype();
     with_number!(dtype, N => reduce::<N>(args, |row| {
         row.iter().fold(N::default(), |sum, &x| Number::add(sum, x))
@@ -36,7 +36,7 @@ pub fn reduce_sum(args: &mut KernelArgs<'_>) -> Done {
 }
 
 /// The largest element of each row.
-pub fn reduce_max(args: &mut KernelArgs<'_>) -> Done {
+pub(crate) fn reduce_max(args: &mut KernelArgs<'_>) -> Done {
     let dtype = args.view(0)?.dtype();
     if dtype == Dtype::U64 {
         // Loaded as signed numbers: the upper half of the range would be negative.
@@ -51,7 +51,7 @@ pub fn reduce_max(args: &mut KernelArgs<'_>) -> Done {
 
 /// Each row exponentiated and divided by its sum; with `causal`, row `i` sees elements `0..=i`
 /// only.
-pub fn softmax(args: &mut KernelArgs<'_>) -> Done {
+pub(crate) fn softmax(args: &mut KernelArgs<'_>) -> Done {
     let (source, target) = (Operand::read(args, 0)?, Operand::write(args, 1)?);
     let causal = args.scalar(0)?.as_bool();
     let shape = source.shape();
@@ -72,7 +72,7 @@ pub fn softmax(args: &mut KernelArgs<'_>) -> Done {
 }
 
 /// Each row with its mean taken away and divided by its deviation, then scaled and shifted.
-pub fn layernorm(args: &mut KernelArgs<'_>) -> Done {
+pub(crate) fn layernorm(args: &mut KernelArgs<'_>) -> Done {
     let (source, target) = (Operand::read(args, 0)?, Operand::write(args, 3)?);
     let (gamma, beta) = (whole(args, 1)?, whole(args, 2)?);
     let epsilon = args.scalar(0)?.as_f32();
@@ -89,7 +89,7 @@ pub fn layernorm(args: &mut KernelArgs<'_>) -> Done {
 }
 
 /// Each row divided by its root mean square, then scaled.
-pub fn rmsnorm(args: &mut KernelArgs<'_>) -> Done {
+pub(crate) fn rmsnorm(args: &mut KernelArgs<'_>) -> Done {
     let (source, target) = (Operand::read(args, 0)?, Operand::write(args, 2)?);
     let gamma = whole(args, 1)?;
     let epsilon = args.scalar(0)?.as_f32();
@@ -102,7 +102,7 @@ pub fn rmsnorm(args: &mut KernelArgs<'_>) -> Done {
 }
 
 /// Row `ids[i]` of the table at place `i` of the target.
-pub fn embedding(args: &mut KernelArgs<'_>) -> Done {
+pub(crate) fn embedding(args: &mut KernelArgs<'_>) -> Done {
     let (table, ids) = (Operand::read(args, 0)?, Operand::read(args, 1)?);
     let target = Operand::write(args, 2)?;
     let count = table.rows();

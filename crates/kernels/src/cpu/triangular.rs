@@ -6,7 +6,7 @@ use super::matrix::Dense;
 use super::operand::Operand;
 
 /// The lower triangle `l` of `a = l * lT`, in place; elements above the diagonal stay.
-pub fn potrf(args: &mut KernelArgs<'_>) -> Result<(), DeviceError> {
+pub(crate) fn potrf(args: &mut KernelArgs<'_>) -> Result<(), DeviceError> {
     let a = Operand::write(args, 0)?;
     let mut l = Dense::<f32>::load(&a)?;
     for row in 0..l.height {
@@ -30,7 +30,7 @@ pub fn potrf(args: &mut KernelArgs<'_>) -> Result<(), DeviceError> {
 }
 
 /// Solves `op(l) * x = alpha * b` (`left`) or `x * op(l) = alpha * b`, in the place of `b`.
-pub fn trsm(args: &mut KernelArgs<'_>) -> Result<(), DeviceError> {
+pub(crate) fn trsm(args: &mut KernelArgs<'_>) -> Result<(), DeviceError> {
     let (l, target) = (Operand::read(args, 0)?, Operand::write(args, 1)?);
     let alpha = args.scalar(0)?.as_f32();
     let (left, transposed) = (args.scalar(1)?.as_bool(), args.scalar(2)?.as_bool());

@@ -8,7 +8,7 @@ use crate::compiled::kind::Kind;
 use crate::compiled::spec::Operand;
 
 /// The function `convert`, from the loaded type of `source` to the stored type of `target`.
-pub fn function(out: &mut String, source: &Operand, target: &Operand) {
+pub(super) fn function(out: &mut String, source: &Operand, target: &Operand) {
     let (from, to) = (type_of(source.kind), type_of(target.kind));
     let body = match (source.kind, target.kind) {
         (Kind::F32, Kind::F32) => "    return x;\n".to_owned(),

@@ -19,26 +19,26 @@ impl Budget {
     /// What each byte of a file may cost besides.
     const PER_BYTE: u64 = 1 << 8;
     /// What an interval of a view costs, in time and memory.
-    pub const PER_RUN: u64 = 4;
+    pub(crate) const PER_RUN: u64 = 4;
     /// What a pair of strided views costs for which the solver gave up.
-    pub const PER_EXHAUSTED: u64 = 1 << 12;
+    pub(crate) const PER_EXHAUSTED: u64 = 1 << 12;
     /// What a pair of strided views costs.
-    pub const PER_SOLVED: u64 = 32;
+    pub(crate) const PER_SOLVED: u64 = 32;
 
     /// For plans that this process compiled: they cost what compiling them cost.
-    pub const fn unlimited() -> Self {
+    pub(crate) const fn unlimited() -> Self {
         Self { left: u64::MAX, max: u64::MAX }
     }
 
     /// For a plan from a file of `bytes` bytes.
-    pub const fn for_file(bytes: usize) -> Self {
+    pub(crate) const fn for_file(bytes: usize) -> Self {
         let max = Self::BASE.saturating_add(Self::PER_BYTE.saturating_mul(bytes as u64));
         Self { left: max, max }
     }
 
     /// Takes `units`, or refuses if fewer are left.
     #[inline]
-    pub fn spend(&mut self, units: u64) -> Result<(), CheckError> {
+    pub(crate) fn spend(&mut self, units: u64) -> Result<(), CheckError> {
         if self.max == u64::MAX {
             return Ok(());
         }

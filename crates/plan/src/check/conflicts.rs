@@ -18,14 +18,14 @@ struct LaneUse {
 
 /// Who answers for the order inside manual scopes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manual {
+pub(crate) enum Manual {
     /// Tasks after the scope are ordered; tasks inside it are ordered by their author.
     ByItsAuthor,
     /// Everything that conflicts must be ordered.
     LikeAnyTask,
 }
 
-pub fn check(
+pub(crate) fn check(
     plan: &ExecutionPlan,
     happens: &Happens,
     manual: Manual,
@@ -110,7 +110,7 @@ fn overlapping_places(graph: &GraphData, budget: &mut Budget) -> Result<Vec<Vec<
 }
 
 /// Calls `each` with every two of `regions`, none of them empty, that share a byte.
-pub fn each_overlap(
+pub(crate) fn each_overlap(
     regions: &[Region],
     budget: &mut Budget,
     mut each: impl FnMut(usize, usize) -> Result<(), CheckError>,
@@ -129,7 +129,11 @@ pub fn each_overlap(
 }
 
 /// Returns `true` if the regions share a byte.
-pub fn overlap(one: &Region, other: &Region, budget: &mut Budget) -> Result<bool, CheckError> {
+pub(crate) fn overlap(
+    one: &Region,
+    other: &Region,
+    budget: &mut Budget,
+) -> Result<bool, CheckError> {
     let test = one.test_overlap(other);
     let solving = u64::from(test.solved) * Budget::PER_SOLVED
         + u64::from(test.exhausted) * Budget::PER_EXHAUSTED;

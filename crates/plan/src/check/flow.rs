@@ -8,7 +8,7 @@ use std::ops::Range;
 use syncline_tensor::{Access, BufferId, View};
 
 use super::{Budget, CheckError, Happens};
-use crate::compile::{Run, runs_count, runs_of};
+use crate::compile::{ByteRun, runs_count, runs_of};
 use crate::plan::{ExecutionPlan, MemoryIndex, MemoryPlace, OpKind, TaskIndex};
 
 /// What a buffer held before the run.
@@ -16,7 +16,7 @@ const INITIAL: u32 = 0;
 /// Content of memory of the plan before its first write.
 const GARBAGE: u32 = u32::MAX;
 
-pub fn check(
+pub(crate) fn check(
     plan: &ExecutionPlan,
     happens: &Happens,
     budget: &mut Budget,
@@ -125,7 +125,7 @@ fn run_task(
 struct Flow {
     memories: Vec<usize>,
     bounds: Vec<u64>,
-    writes: Vec<(Run, u32)>,
+    writes: Vec<(ByteRun, u32)>,
     /// By piece between bounds: its writers, in submission order, counted from one.
     writers: Vec<Vec<u32>>,
     /// By memory and piece.
@@ -166,7 +166,7 @@ impl Flow {
         Ok(())
     }
 
-    fn pieces(&self, run: Run) -> Range<usize> {
+    fn pieces(&self, run: ByteRun) -> Range<usize> {
         let at = |place| self.bounds.binary_search(&place).expect("every end is a bound");
         at(run.start)..at(run.end)
     }
@@ -179,7 +179,7 @@ impl Flow {
     fn write(
         &mut self,
         memory: MemoryIndex,
-        run: Run,
+        run: ByteRun,
         version: u32,
         budget: &mut Budget,
     ) -> Result<(), CheckError> {
@@ -193,7 +193,7 @@ impl Flow {
         &mut self,
         source: MemoryIndex,
         target: MemoryIndex,
-        run: Run,
+        run: ByteRun,
         budget: &mut Budget,
     ) -> Result<(), CheckError> {
         let (source, target) = (self.number(source), self.number(target));
@@ -216,7 +216,7 @@ impl Flow {
         &self,
         plan: &ExecutionPlan,
         memory: MemoryIndex,
-        run: Run,
+        run: ByteRun,
         before: u32,
         reader: impl Fn() -> String,
         budget: &mut Budget,
@@ -252,7 +252,7 @@ impl Flow {
         };
         let memory = MemoryIndex(home as u32);
         let reader = || "the caller".to_owned();
-        self.check_read(plan, memory, Run { start, end }, u32::MAX, reader, budget)
+        self.check_read(plan, memory, ByteRun { start, end }, u32::MAX, reader, budget)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::run_waits::RunWaits;
 /// Over several runs, op `n` of run `r` (from zero) has number `r * ops + n`, and its place in its
 /// lane is after all of the runs before.
 #[derive(Debug)]
-pub struct Happens {
+pub(crate) struct Happens {
     lanes: usize,
     /// By op: lane and place there.
     places: Vec<(u16, u32)>,
@@ -30,18 +30,21 @@ struct Position {
 
 impl Happens {
     /// Runs the lanes without doing anything; an error if they cannot all come to their ends.
-    pub fn of(plan: &ExecutionPlan) -> Result<Self, CheckError> {
+    pub(crate) fn of(plan: &ExecutionPlan) -> Result<Self, CheckError> {
         Self::of_within(plan, &mut Budget::unlimited())
     }
 
     /// As [`Happens::of`], within `budget`.
-    pub fn of_within(plan: &ExecutionPlan, budget: &mut Budget) -> Result<Self, CheckError> {
+    pub(crate) fn of_within(plan: &ExecutionPlan, budget: &mut Budget) -> Result<Self, CheckError> {
         Self::of_runs(plan, 1, None, budget)
     }
 
     /// As [`Happens::of`] for two successive runs that are ordered by nothing but their lanes and
     /// `between`.
-    pub fn of_two_runs(plan: &ExecutionPlan, between: &RunWaits) -> Result<Self, CheckError> {
+    pub(crate) fn of_two_runs(
+        plan: &ExecutionPlan,
+        between: &RunWaits,
+    ) -> Result<Self, CheckError> {
         Self::of_runs(plan, 2, Some(between), &mut Budget::unlimited())
     }
 
@@ -150,7 +153,7 @@ impl Happens {
 
     /// How many ops of `lane` have surely finished when `op` begins.
     #[inline]
-    pub fn finished_before(&self, op: OpIndex, lane: u16) -> u32 {
+    pub(crate) fn finished_before(&self, op: OpIndex, lane: u16) -> u32 {
         let (own, position) = self.places[op.index()];
         if own == lane {
             return position;
@@ -160,14 +163,14 @@ impl Happens {
 
     /// Whether `first` has surely finished when `second` begins.
     #[inline]
-    pub fn before(&self, first: OpIndex, second: OpIndex) -> bool {
+    pub(crate) fn before(&self, first: OpIndex, second: OpIndex) -> bool {
         let (lane, position) = self.places[first.index()];
         self.finished_before(second, lane) > position
     }
 
     /// Lane and place of `op`.
     #[inline]
-    pub fn place(&self, op: OpIndex) -> (u16, u32) {
+    pub(crate) fn place(&self, op: OpIndex) -> (u16, u32) {
         self.places[op.index()]
     }
 }

@@ -15,7 +15,7 @@ struct Use<'a> {
     is_copy: bool,
 }
 
-pub fn check(
+pub(crate) fn check(
     plan: &ExecutionPlan,
     happens: &Happens,
     budget: &mut Budget,

@@ -98,12 +98,12 @@ fn check(
 }
 
 /// `happens` is of two runs.
-pub fn check_waits(plan: &ExecutionPlan, happens: &Happens) -> Result<(), CheckError> {
+pub(crate) fn check_waits(plan: &ExecutionPlan, happens: &Happens) -> Result<(), CheckError> {
     check(plan, happens, |first, second| happens.before(OpIndex(first), OpIndex(second)))
 }
 
 /// `happens` is of one run, and says which of two ops is to come first.
-pub fn check_deps(
+pub(crate) fn check_deps(
     plan: &ExecutionPlan,
     happens: &Happens,
     deps: &OpDeps,

@@ -18,7 +18,7 @@ use free::FreeList;
 
 /// When bytes may be used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reuse {
+pub(crate) enum Reuse {
     /// When by the estimated times the old use is over before the new one begins: no lane loses
     /// time.
     WhenIdle,
@@ -29,7 +29,7 @@ pub enum Reuse {
 
 /// What was laid out.
 #[derive(Debug)]
-pub struct Arenas {
+pub(crate) struct Arenas {
     /// By device.
     pub bytes: Vec<u64>,
     /// Sorted by successor.
@@ -37,7 +37,7 @@ pub struct Arenas {
 }
 
 /// Gives every memory of the plan its offset; refuses if a device's memory does not suffice.
-pub fn lay_out(
+pub(crate) fn lay_out(
     graph: &GraphData,
     machine: &Machine,
     lowered: &mut Lowered,

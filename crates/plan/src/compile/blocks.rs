@@ -4,26 +4,26 @@
 //! then a set of whole blocks, and the state of one byte of a block is the state of all. A matrix
 //! used by tiles has one block a tile, however the tiles lie in memory.
 
-use super::runs::{Run, merge, runs_of};
+use super::runs::{ByteRun, merge, runs_of};
 use crate::graph::PlaceRecord;
 
 /// The blocks of one buffer.
 #[derive(Debug, Default)]
-pub struct Blocks {
+pub(crate) struct Blocks {
     /// Blocks of each place, in the order in which the places were given.
     by_place: Vec<Vec<u32>>,
     /// The bytes of each block.
-    runs: Vec<Vec<Run>>,
+    runs: Vec<Vec<ByteRun>>,
 }
 
 impl Blocks {
     /// The blocks of a buffer that is used at `places`.
-    pub fn new<'a>(places: impl Iterator<Item = &'a PlaceRecord>) -> Self {
-        let place_runs: Vec<Vec<Run>> = places.map(|place| runs_of(&place.view)).collect();
+    pub(crate) fn new<'a>(places: impl Iterator<Item = &'a PlaceRecord>) -> Self {
+        let place_runs: Vec<Vec<ByteRun>> = places.map(|place| runs_of(&place.view)).collect();
         let atoms = Atoms::new(&place_runs);
         let classes = atoms.classes(&place_runs);
         let count = classes.iter().copied().max().unwrap_or(0) as usize;
-        let mut runs: Vec<Vec<Run>> = vec![Vec::new(); count];
+        let mut runs: Vec<Vec<ByteRun>> = vec![Vec::new(); count];
         for (atom, &class) in classes.iter().enumerate().filter(|(_, class)| **class > 0) {
             runs[class as usize - 1].push(atoms.run(atom));
         }
@@ -44,17 +44,17 @@ impl Blocks {
     }
 
     /// How many there are.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.runs.len()
     }
 
     /// The blocks of place number `place`.
-    pub fn of_place(&self, place: usize) -> &[u32] {
+    pub(crate) fn of_place(&self, place: usize) -> &[u32] {
         &self.by_place[place]
     }
 
     /// The bytes of `block`.
-    pub fn runs(&self, block: u32) -> &[Run] {
+    pub(crate) fn runs(&self, block: u32) -> &[ByteRun] {
         &self.runs[block as usize]
     }
 }
@@ -65,7 +65,7 @@ struct Atoms {
 }
 
 impl Atoms {
-    fn new(place_runs: &[Vec<Run>]) -> Self {
+    fn new(place_runs: &[Vec<ByteRun>]) -> Self {
         let mut bounds: Vec<u64> =
             place_runs.iter().flatten().flat_map(|run| [run.start, run.end]).collect();
         bounds.sort_unstable();
@@ -77,17 +77,17 @@ impl Atoms {
         self.bounds.len().saturating_sub(1)
     }
 
-    fn run(&self, atom: usize) -> Run {
-        Run { start: self.bounds[atom], end: self.bounds[atom + 1] }
+    fn run(&self, atom: usize) -> ByteRun {
+        ByteRun { start: self.bounds[atom], end: self.bounds[atom + 1] }
     }
 
-    fn range(&self, run: &Run) -> std::ops::Range<usize> {
+    fn range(&self, run: &ByteRun) -> std::ops::Range<usize> {
         let at = |place| self.bounds.binary_search(&place).expect("every end is a bound");
         at(run.start)..at(run.end)
     }
 
     /// Splits the atoms into classes, place by place; class 0 holds those in no place.
-    fn classes(&self, place_runs: &[Vec<Run>]) -> Vec<u32> {
+    fn classes(&self, place_runs: &[Vec<ByteRun>]) -> Vec<u32> {
         let mut classes = vec![0u32; self.len()];
         let mut next = 1u32;
         // For each class, what its members inside the current place become; stamped, so that it

@@ -18,7 +18,7 @@ use super::blocks::Blocks;
 use super::error::CompileError;
 use super::lower::Lowered;
 use super::place::Placement;
-use super::runs::{Run, merge, pieces_of, runs_count, runs_of, views_of};
+use super::runs::{ByteRun, merge, pieces_of, runs_count, runs_of, views_of};
 use crate::graph::{ArgRecord, BufferKind, GraphData};
 use crate::machine::{DeviceIndex, Machine, Route};
 use crate::plan::{Copy, CopyIndex, Memory, MemoryIndex, MemoryPlace, OpKind, TaskIndex};
@@ -29,7 +29,7 @@ const NOWHERE: u32 = u32::MAX;
 const INITIAL: u32 = u32::MAX - 1;
 
 /// Inserts copies and finds the memories that are needed.
-pub fn lower(
+pub(crate) fn lower(
     graph: &GraphData,
     machine: &Machine,
     placement: &Placement,
@@ -300,7 +300,7 @@ impl<'a> Lowering<'a> {
         pieces: Vec<Box<[View]>>,
     ) -> Vec<(Box<[View]>, Vec<u32>)> {
         let tracked = self.tracked[buffer as usize].as_ref().expect("moved blocks are tracked");
-        let mut owners: Vec<(Run, u32)> = (blocks.iter())
+        let mut owners: Vec<(ByteRun, u32)> = (blocks.iter())
             .flat_map(|&block| tracked.blocks.runs(block).iter().map(move |&run| (run, block)))
             .collect();
         owners.sort_unstable();

@@ -5,7 +5,7 @@ use crate::plan::{Copy, Memory, MemoryIndex, OpKind};
 
 /// Ops in an order in which every one comes after all that it depends on.
 #[derive(Debug, Default)]
-pub struct Lowered {
+pub(crate) struct Lowered {
     pub kinds: Vec<OpKind>,
     pub devices: Vec<DeviceIndex>,
     pub costs_ns: Vec<u64>,
@@ -23,13 +23,13 @@ pub struct Lowered {
 }
 
 impl Lowered {
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.kinds.len()
     }
 
     /// What `op` depends on.
     #[inline]
-    pub fn preds_of(&self, op: usize) -> &[u32] {
+    pub(crate) fn preds_of(&self, op: usize) -> &[u32] {
         let start = if op == 0 { 0 } else { self.preds_end[op - 1] };
         &self.preds[start as usize..self.preds_end[op] as usize]
     }

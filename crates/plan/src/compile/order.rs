@@ -10,7 +10,7 @@ use crate::plan::{LaneIndex, LaneKind, OpKind};
 
 /// Where and when every op runs.
 #[derive(Debug)]
-pub struct Schedule {
+pub(crate) struct Schedule {
     pub lanes: Vec<LaneIndex>,
     /// Place among the ops of its lane.
     pub positions: Vec<u32>,
@@ -46,12 +46,12 @@ impl Schedule {
 }
 
 /// Longest way to the end first: the order that is done soonest.
-pub fn by_critical_path(lowered: &Lowered, machine: &Machine) -> Schedule {
+pub(crate) fn by_critical_path(lowered: &Lowered, machine: &Machine) -> Schedule {
     simulate::run(lowered, machine, &ranks(lowered))
 }
 
 /// First submitted first: the order that keeps the fewest temporaries alive.
-pub fn by_submission(lowered: &Lowered, machine: &Machine) -> Schedule {
+pub(crate) fn by_submission(lowered: &Lowered, machine: &Machine) -> Schedule {
     serial::run(lowered, machine)
 }
 

@@ -10,14 +10,14 @@ use super::error::CompileError;
 
 /// What was decided.
 #[derive(Debug)]
-pub struct Placement {
+pub(crate) struct Placement {
     pub task_devices: Vec<DeviceIndex>,
     pub task_costs_ns: Vec<u64>,
     pub buffer_homes: Vec<DeviceIndex>,
 }
 
 /// Chooses a device for every task: the one given, or the one on which it would be done first.
-pub fn place(
+pub(crate) fn place(
     graph: &GraphData,
     machine: &Machine,
     costs: Option<&CostModel>,

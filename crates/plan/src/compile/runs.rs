@@ -5,7 +5,7 @@ use syncline_tensor::{Dtype, MAX_DIMS, View};
 
 /// Bytes `start..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Run {
+pub struct ByteRun {
     /// The first byte.
     pub start: u64,
     /// The first byte after it.
@@ -35,7 +35,7 @@ fn nested(view: &View) -> (u64, Vec<(u64, u64)>) {
 }
 
 /// How many intervals [`runs_of`] visits for `view`.
-pub fn runs_count(view: &View) -> u64 {
+pub(crate) fn runs_count(view: &View) -> u64 {
     if view.is_empty() {
         return 0;
     }
@@ -43,7 +43,7 @@ pub fn runs_count(view: &View) -> u64 {
 }
 
 /// The bytes that `view` touches, as sorted intervals that neither overlap nor touch.
-pub fn runs_of(view: &View) -> Vec<Run> {
+pub fn runs_of(view: &View) -> Vec<ByteRun> {
     if view.is_empty() {
         return Vec::new();
     }
@@ -53,7 +53,7 @@ pub fn runs_of(view: &View) -> Vec<Run> {
     let mut index = [0u64; MAX_DIMS];
     let mut start = low;
     loop {
-        runs.push(Run { start, end: start + bytes });
+        runs.push(ByteRun { start, end: start + bytes });
         // Counts up like an odometer, the smallest stride fastest, so that the runs come nearly
         // sorted.
         let mut dim = 0;
@@ -75,7 +75,7 @@ pub fn runs_of(view: &View) -> Vec<Run> {
 }
 
 /// Sorts `runs` and joins runs that overlap or touch.
-pub fn merge(runs: &mut Vec<Run>) {
+pub(crate) fn merge(runs: &mut Vec<ByteRun>) {
     if !runs.is_sorted() {
         runs.sort_unstable();
     }
@@ -90,7 +90,7 @@ pub fn merge(runs: &mut Vec<Run>) {
 
 /// Views that together touch exactly `runs`, which are sorted and disjoint: runs of one length at
 /// one distance share a view.
-pub fn views_of(runs: &[Run]) -> Vec<View> {
+pub(crate) fn views_of(runs: &[ByteRun]) -> Vec<View> {
     let mut views = Vec::new();
     let mut rest = runs;
     while let [first, ..] = rest {
@@ -115,7 +115,7 @@ pub fn views_of(runs: &[Run]) -> Vec<View> {
 
 /// The bytes of `views`, in order, in groups of at most `bytes_max` bytes, and of one element at
 /// least.
-pub fn pieces_of(views: &[View], bytes_max: u64) -> Vec<Box<[View]>> {
+pub(crate) fn pieces_of(views: &[View], bytes_max: u64) -> Vec<Box<[View]>> {
     let mut parts = Vec::new();
     views.iter().for_each(|view| parts.extend(cut::views([view], bytes_max).into_iter().flatten()));
     let (mut pieces, mut piece, mut bytes) = (Vec::new(), Vec::new(), 0);

@@ -11,13 +11,13 @@ use crate::plan::{LaneIndex, Wait};
 
 /// The waits of each op, by op number before flattening.
 #[derive(Debug)]
-pub struct OpWaits {
+pub(crate) struct OpWaits {
     ranges: Vec<(u32, u32)>,
     pub waits: Vec<Wait>,
 }
 
 impl OpWaits {
-    pub fn of(&self, op: usize) -> &[Wait] {
+    pub(crate) fn of(&self, op: usize) -> &[Wait] {
         let (start, end) = self.ranges[op];
         &self.waits[start as usize..end as usize]
     }
@@ -25,13 +25,13 @@ impl OpWaits {
 
 /// An edge that memory reuse asks for: both are ops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ReuseEdge {
+pub(crate) struct ReuseEdge {
     pub succ: u32,
     pub pred: u32,
 }
 
 /// Reduces the edges of `lowered` and `reuse` (sorted by successor) to waits.
-pub fn reduce(lowered: &Lowered, schedule: &Schedule, reuse: &[ReuseEdge]) -> OpWaits {
+pub(crate) fn reduce(lowered: &Lowered, schedule: &Schedule, reuse: &[ReuseEdge]) -> OpWaits {
     let lanes = schedule.lane_counts.len();
     let mut clocks = Clocks::new(lanes, lowered.len());
     let mut out = OpWaits { ranges: vec![(0, 0); lowered.len()], waits: Vec::new() };

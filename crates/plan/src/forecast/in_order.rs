@@ -3,7 +3,7 @@
 use super::{Forecast, OpCost};
 use crate::plan::{ExecutionPlan, LaneIndex};
 
-pub fn run(plan: &ExecutionPlan, costs: &[OpCost], wake_ns: u64) -> Vec<Forecast> {
+pub(crate) fn run(plan: &ExecutionPlan, costs: &[OpCost], wake_ns: u64) -> Vec<Forecast> {
     let mut times = vec![Forecast::default(); plan.ops.len()];
     let mut done = vec![0u32; plan.lanes.len()];
     let own = plan.callers_lane();

@@ -29,7 +29,12 @@ struct Events<'a> {
     times: Vec<Forecast>,
 }
 
-pub fn run(plan: &ExecutionPlan, deps: &OpDeps, costs: &[OpCost], wake_ns: u64) -> Vec<Forecast> {
+pub(crate) fn run(
+    plan: &ExecutionPlan,
+    deps: &OpDeps,
+    costs: &[OpCost],
+    wake_ns: u64,
+) -> Vec<Forecast> {
     let count = plan.ops.len();
     let homes = (plan.lanes.iter().enumerate())
         .flat_map(|(at, lane)| (0..lane.count).map(move |_| at as u16))

@@ -90,19 +90,19 @@ pub(crate) struct GraphData {
 }
 
 impl GraphData {
-    pub fn tasks(&self) -> impl ExactSizeIterator<Item = TaskInfo<'_>> {
+    pub(crate) fn tasks(&self) -> impl ExactSizeIterator<Item = TaskInfo<'_>> {
         (0..self.tasks.len()).map(|at| self.task(TaskIndex(at as u32)))
     }
 
-    pub fn buffers(&self) -> impl ExactSizeIterator<Item = BufferInfo<'_>> {
+    pub(crate) fn buffers(&self) -> impl ExactSizeIterator<Item = BufferInfo<'_>> {
         (0..self.buffers.len()).map(|at| self.buffer(BufferId(at as u64)))
     }
 
-    pub fn task(&self, index: TaskIndex) -> TaskInfo<'_> {
+    pub(crate) fn task(&self, index: TaskIndex) -> TaskInfo<'_> {
         TaskInfo { data: self, index }
     }
 
-    pub fn buffer(&self, id: BufferId) -> BufferInfo<'_> {
+    pub(crate) fn buffer(&self, id: BufferId) -> BufferInfo<'_> {
         let record = &self.buffers[id.0 as usize];
         BufferInfo {
             id,
@@ -114,24 +114,24 @@ impl GraphData {
     }
 
     #[inline]
-    pub fn args_range(&self, task: usize) -> Range<usize> {
+    pub(crate) fn args_range(&self, task: usize) -> Range<usize> {
         let start = if task == 0 { 0 } else { self.tasks[task - 1].args_end };
         start as usize..self.tasks[task].args_end as usize
     }
 
     #[inline]
-    pub fn edges_of(&self, task: usize) -> &[GraphEdge] {
+    pub(crate) fn edges_of(&self, task: usize) -> &[GraphEdge] {
         let start = if task == 0 { 0 } else { self.tasks[task - 1].edges_end };
         &self.edges[start as usize..self.tasks[task].edges_end as usize]
     }
 
     #[inline]
-    pub fn deps_of(&self, task: usize) -> &[TaskIndex] {
+    pub(crate) fn deps_of(&self, task: usize) -> &[TaskIndex] {
         let start = if task == 0 { 0 } else { self.tasks[task - 1].deps_end };
         &self.deps[start as usize..self.tasks[task].deps_end as usize]
     }
 
-    pub fn intern_choice(&mut self, choice: DeviceChoice<'_>) -> u32 {
+    pub(crate) fn intern_choice(&mut self, choice: DeviceChoice<'_>) -> u32 {
         let names: &[&str] = match &choice {
             DeviceChoice::Any => return 0,
             DeviceChoice::On(name) => std::slice::from_ref(name),
@@ -147,7 +147,7 @@ impl GraphData {
         index as u32 + 1
     }
 
-    pub fn fingerprint(&self) -> u64 {
+    pub(crate) fn fingerprint(&self) -> u64 {
         let mut hasher = FxHasher::default();
         for name in self.names.iter() {
             name.hash(&mut hasher);

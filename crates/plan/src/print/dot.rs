@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::plan::{ExecutionPlan, LaneIndex};
 
-pub fn print(plan: &ExecutionPlan) -> String {
+pub(crate) fn print(plan: &ExecutionPlan) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
     let _ = write(plan, &mut out);

@@ -9,7 +9,7 @@ use crate::plan::{ExecutionPlan, LaneIndex, LaneKind, MemoryPlace, Op, OpKind};
 /// them.
 const EXACT_MAX: u64 = 1 << 53;
 
-pub fn print(plan: &ExecutionPlan) -> String {
+pub(crate) fn print(plan: &ExecutionPlan) -> String {
     let devices: Vec<Value> = (plan.machine.devices().iter().zip(&plan.arena_bytes))
         .map(|(device, &arena)| {
             json!({"name": device.name, "lanes": device.compute_lanes, "copy_lane": device.copy_lane,

@@ -4,14 +4,14 @@ use super::StoreError;
 
 /// Appends to a byte string.
 #[derive(Default)]
-pub struct Writer(Vec<u8>);
+pub(crate) struct Writer(Vec<u8>);
 
 impl Writer {
-    pub fn raw(&mut self, bytes: &[u8]) {
+    pub(crate) fn raw(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
 
-    pub fn number(&mut self, number: impl Into<u64>) {
+    pub(crate) fn number(&mut self, number: impl Into<u64>) {
         let mut rest = number.into();
         while rest >= 0x80 {
             self.0.push(rest as u8 | 0x80);
@@ -21,47 +21,47 @@ impl Writer {
     }
 
     /// Small negative numbers stay short, too.
-    pub fn signed(&mut self, number: i64) {
+    pub(crate) fn signed(&mut self, number: i64) {
         self.number(((number << 1) ^ (number >> 63)) as u64);
     }
 
-    pub fn string(&mut self, string: &str) {
+    pub(crate) fn string(&mut self, string: &str) {
         self.number(string.len() as u64);
         self.raw(string.as_bytes());
     }
 
-    pub fn list<T>(&mut self, items: &[T], mut each: impl FnMut(&mut Self, &T)) {
+    pub(crate) fn list<T>(&mut self, items: &[T], mut each: impl FnMut(&mut Self, &T)) {
         self.number(items.len() as u64);
         for item in items {
             each(self, item);
         }
     }
 
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    pub fn into_bytes(self) -> Vec<u8> {
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 }
 
 /// Takes from a byte string, and says where it could not.
-pub struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
 impl<'a> Reader<'a> {
-    pub fn new(bytes: &'a [u8], at: usize) -> Self {
+    pub(crate) fn new(bytes: &'a [u8], at: usize) -> Self {
         Self { bytes, at }
     }
 
-    pub fn invalid(&self, what: &'static str) -> StoreError {
+    pub(crate) fn invalid(&self, what: &'static str) -> StoreError {
         StoreError::Invalid { at: self.at, what }
     }
 
-    pub fn number(&mut self, what: &'static str) -> Result<u64, StoreError> {
+    pub(crate) fn number(&mut self, what: &'static str) -> Result<u64, StoreError> {
         let mut number = 0u64;
         for shift in (0..64).step_by(7) {
             let byte =
@@ -80,17 +80,17 @@ impl<'a> Reader<'a> {
     }
 
     /// A number that fits a narrower type.
-    pub fn narrow<T: TryFrom<u64>>(&mut self, what: &'static str) -> Result<T, StoreError> {
+    pub(crate) fn narrow<T: TryFrom<u64>>(&mut self, what: &'static str) -> Result<T, StoreError> {
         let number = self.number(what)?;
         T::try_from(number).map_err(|_| self.invalid(what))
     }
 
-    pub fn signed(&mut self, what: &'static str) -> Result<i64, StoreError> {
+    pub(crate) fn signed(&mut self, what: &'static str) -> Result<i64, StoreError> {
         let number = self.number(what)?;
         Ok((number >> 1) as i64 ^ -((number & 1) as i64))
     }
 
-    pub fn flag(&mut self, what: &'static str) -> Result<bool, StoreError> {
+    pub(crate) fn flag(&mut self, what: &'static str) -> Result<bool, StoreError> {
         match self.number(what)? {
             0 => Ok(false),
             1 => Ok(true),
@@ -98,7 +98,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub fn string(&mut self, what: &'static str) -> Result<&'a str, StoreError> {
+    pub(crate) fn string(&mut self, what: &'static str) -> Result<&'a str, StoreError> {
         let length: usize = self.narrow(what)?;
         let end = self.at.checked_add(length).filter(|&end| end <= self.bytes.len());
         let end = end.ok_or(StoreError::Truncated { at: self.bytes.len(), what })?;
@@ -108,7 +108,7 @@ impl<'a> Reader<'a> {
         Ok(string)
     }
 
-    pub fn list<T>(
+    pub(crate) fn list<T>(
         &mut self,
         what: &'static str,
         mut each: impl FnMut(&mut Self) -> Result<T, StoreError>,
@@ -122,7 +122,7 @@ impl<'a> Reader<'a> {
         (0..count).map(|_| each(self)).collect()
     }
 
-    pub fn expect_end(&self) -> Result<(), StoreError> {
+    pub(crate) fn expect_end(&self) -> Result<(), StoreError> {
         if self.at == self.bytes.len() { Ok(()) } else { Err(self.invalid("end")) }
     }
 }

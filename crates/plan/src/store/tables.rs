@@ -17,7 +17,7 @@ use crate::plan::{
     OpIndex, OpKind, PlanLane, TaskIndex, Wait,
 };
 
-pub fn write(plan: &ExecutionPlan, w: &mut Writer) {
+pub(crate) fn write(plan: &ExecutionPlan, w: &mut Writer) {
     write_machine(&plan.machine, w);
     write_graph(&plan.graph, w);
     w.number(plan.graph_fingerprint);
@@ -59,7 +59,7 @@ pub fn write(plan: &ExecutionPlan, w: &mut Writer) {
     w.list(&plan.arena_bytes, |w, &bytes| w.number(bytes));
 }
 
-pub fn read(r: &mut Reader<'_>) -> Result<ExecutionPlan, StoreError> {
+pub(crate) fn read(r: &mut Reader<'_>) -> Result<ExecutionPlan, StoreError> {
     let machine = read_machine(r)?;
     let graph = Arc::new(read_graph(r)?);
     let graph_fingerprint = r.number("fingerprint")?;

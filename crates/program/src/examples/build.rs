@@ -6,26 +6,26 @@ use syncline_trace::{Trace, TraceBuffer, TraceTask};
 
 /// A trace in the making.
 #[derive(Default)]
-pub struct Builder {
+pub(super) struct Builder {
     trace: Trace,
 }
 
 /// A tensor of the program: its buffer, and a view of it.
 #[derive(Clone, Copy)]
-pub struct Tensor {
+pub(super) struct Tensor {
     buffer: BufferId,
     view: View,
 }
 
 impl Tensor {
     /// Elements `start..start + count` of dimension `dim`.
-    pub fn part(self, dim: usize, start: u64, count: u64) -> Self {
+    pub(super) fn part(self, dim: usize, start: u64, count: u64) -> Self {
         let view = self.view.slice(dim, start..start + count).expect("inside the tensor");
         Self { view, ..self }
     }
 
     /// The elements on the diagonal of a square matrix.
-    pub fn diagonal(self) -> Self {
+    pub(super) fn diagonal(self) -> Self {
         let (shape, strides) = (self.view.shape(), self.view.strides());
         let view = View::strided(
             self.view.dtype(),
@@ -37,30 +37,30 @@ impl Tensor {
     }
 
     /// As `Input`.
-    pub fn read(self) -> Arg {
+    pub(super) fn read(self) -> Arg {
         Arg::new(Access::Input, self.buffer, self.view)
     }
 
     /// As `OutputExisting`.
-    pub fn write(self) -> Arg {
+    pub(super) fn write(self) -> Arg {
         Arg::new(Access::OutputExisting, self.buffer, self.view)
     }
 
     /// As `InOut`.
-    pub fn update(self) -> Arg {
+    pub(super) fn update(self) -> Arg {
         Arg::new(Access::InOut, self.buffer, self.view)
     }
 }
 
 /// The `init` of a buffer of random numbers. Integers above 2^53 are texts in JSON.
-pub fn random(seed: u64, dtype: Dtype) -> Value {
+pub(super) fn random(seed: u64, dtype: Dtype) -> Value {
     let seed = if seed > 1 << 53 { Value::from(seed.to_string()) } else { Value::from(seed) };
     json!({"random": seed, "dtype": dtype.name()})
 }
 
 impl Builder {
     /// A buffer for a contiguous tensor; `init` is the member of that name.
-    pub fn tensor(
+    pub(super) fn tensor(
         &mut self,
         name: &str,
         dtype: Dtype,
@@ -78,18 +78,18 @@ impl Builder {
     }
 
     /// A buffer of random floats.
-    pub fn random(&mut self, name: &str, shape: &[u64], seed: u64) -> Tensor {
+    pub(super) fn random(&mut self, name: &str, shape: &[u64], seed: u64) -> Tensor {
         let seed = seed * 1000 + self.trace.buffers.len() as u64;
         self.tensor(name, Dtype::F32, shape, Some(random(seed, Dtype::F32)))
     }
 
     /// A buffer of zeros.
-    pub fn zeros(&mut self, name: &str, shape: &[u64]) -> Tensor {
+    pub(super) fn zeros(&mut self, name: &str, shape: &[u64]) -> Tensor {
         self.tensor(name, Dtype::F32, shape, None)
     }
 
     /// A task that runs `kernel`.
-    pub fn task(
+    pub(super) fn task(
         &mut self,
         name: &str,
         kernel: &str,
@@ -105,7 +105,7 @@ impl Builder {
     }
 
     /// The program.
-    pub fn finish(self) -> Trace {
+    pub(super) fn finish(self) -> Trace {
         self.trace
     }
 }

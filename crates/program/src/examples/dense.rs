@@ -10,7 +10,7 @@ use super::build::{Builder, Tensor};
 ///
 /// Only the lower triangle is read. Its entries are below 1 and the diagonal is the order of the
 /// matrix, so that the symmetric matrix it stands for is positive definite.
-pub fn cholesky(settings: &Settings) -> Trace {
+pub(super) fn cholesky(settings: &Settings) -> Trace {
     let (tiles, tile) = (settings.get("tiles"), settings.get("tile"));
     let order = tiles * tile;
     let mut build = Builder::default();
@@ -38,7 +38,7 @@ pub fn cholesky(settings: &Settings) -> Trace {
     build.finish()
 }
 
-pub fn cholesky_tasks(settings: &Settings) -> u64 {
+pub(super) fn cholesky_tasks(settings: &Settings) -> u64 {
     let tiles = settings.get("tiles");
     let (pairs, triples) = (tiles * (tiles - 1) / 2, tiles * (tiles - 1) * (tiles.max(2) - 2) / 6);
     1 + tiles + 2 * pairs + triples
@@ -46,7 +46,7 @@ pub fn cholesky_tasks(settings: &Settings) -> u64 {
 
 /// Two grids with a border of one: each step reads a tile with its halo from one and writes the
 /// tile of the other.
-pub fn stencil(settings: &Settings) -> Trace {
+pub(super) fn stencil(settings: &Settings) -> Trace {
     let (tiles, tile) = (settings.get("tiles"), settings.get("tile"));
     let size = tiles * tile;
     let mut build = Builder::default();
@@ -67,13 +67,13 @@ pub fn stencil(settings: &Settings) -> Trace {
     build.finish()
 }
 
-pub fn stencil_tasks(settings: &Settings) -> u64 {
+pub(super) fn stencil_tasks(settings: &Settings) -> u64 {
     settings.get("tiles").pow(2) * settings.get("steps")
 }
 
 /// Blocks of two arrays: in each stage a block and its partner become their sum and their
 /// difference.
-pub fn butterfly(settings: &Settings) -> Trace {
+pub(super) fn butterfly(settings: &Settings) -> Trace {
     let (stages, block) = (settings.get("stages"), settings.get("block"));
     let blocks = 1u64 << stages;
     let mut build = Builder::default();
@@ -94,6 +94,6 @@ pub fn butterfly(settings: &Settings) -> Trace {
     build.finish()
 }
 
-pub fn butterfly_tasks(settings: &Settings) -> u64 {
+pub(super) fn butterfly_tasks(settings: &Settings) -> u64 {
     settings.get("stages") << settings.get("stages")
 }

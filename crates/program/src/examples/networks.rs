@@ -7,7 +7,7 @@ use super::Settings;
 use super::build::{Builder, Tensor};
 
 /// Layers of `gemm` and `gelu`; parts of the batch do not depend on one another.
-pub fn mlp(settings: &Settings) -> Trace {
+pub(super) fn mlp(settings: &Settings) -> Trace {
     let (layers, parts) = (settings.get("layers"), settings.get("parts"));
     let (rows, width) = (settings.get("rows"), settings.get("width"));
     let mut build = Builder::default();
@@ -32,12 +32,12 @@ pub fn mlp(settings: &Settings) -> Trace {
     build.finish()
 }
 
-pub fn mlp_tasks(settings: &Settings) -> u64 {
+pub(super) fn mlp_tasks(settings: &Settings) -> u64 {
     2 * settings.get("layers") * settings.get("parts")
 }
 
 /// A block of a transformer as most models have it, norms first.
-pub fn attention(settings: &Settings) -> Trace {
+pub(super) fn attention(settings: &Settings) -> Trace {
     let (tokens, heads, head) =
         (settings.get("tokens"), settings.get("heads"), settings.get("head"));
     let (width, seed) = (heads * head, settings.get("seed"));
@@ -99,7 +99,7 @@ pub fn attention(settings: &Settings) -> Trace {
     build.finish()
 }
 
-pub fn attention_tasks(settings: &Settings) -> u64 {
+pub(super) fn attention_tasks(settings: &Settings) -> u64 {
     // For each head: three projections, scores, softmax, mix, two of the feed-forward layer.
     6 + 8 * settings.get("heads")
 }

@@ -8,7 +8,7 @@ use super::Settings;
 use super::build::{self, Builder, Tensor};
 
 /// Kernels on random slices of a few buffers.
-pub fn random(settings: &Settings) -> Trace {
+pub(super) fn random(settings: &Settings) -> Trace {
     let (tasks, elements) = (settings.get("tasks"), settings.get("elements"));
     let mut state = settings.get("seed");
     let mut below = move |limit: u64| {

@@ -7,14 +7,14 @@ use syncline_kernels::Parameter;
 
 /// A defect of a source, and its place.
 #[derive(Debug)]
-pub struct Fault {
+pub(super) struct Fault {
     pub line: u32,
     pub column: u32,
     pub message: String,
 }
 
 /// The size of a group of the function `entry` in `text`, if all is right with it.
-pub fn check(text: &str, entry: &str, parameters: &[Parameter]) -> Result<[u32; 3], Fault> {
+pub(super) fn check(text: &str, entry: &str, parameters: &[Parameter]) -> Result<[u32; 3], Fault> {
     let module = naga::front::wgsl::parse_str(text).map_err(|error| {
         let label = error.labels().next().map(|(_, label)| label.to_owned());
         let detail = label.filter(|label| !label.is_empty());

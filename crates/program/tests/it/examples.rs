@@ -1,17 +1,17 @@
 //! Ready programs, run serially, against answers computed another way.
 
-use syncline_program::{EXAMPLES, LoadOptions, Program, Run, example};
+use syncline_program::{EXAMPLES, Program, ProgramOptions, ProgramRun, example};
 
-fn run(name: &str, settings: &[(&str, u64)]) -> (Program, Run) {
+fn run(name: &str, settings: &[(&str, u64)]) -> (Program, ProgramRun) {
     let settings: Vec<_> =
         settings.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
     let trace = example(name, &settings).unwrap();
-    let program = Program::from_trace(trace, &LoadOptions::default()).unwrap();
+    let program = Program::from_trace(trace, &ProgramOptions::default()).unwrap();
     let run = program.run_serially().unwrap();
     (program, run)
 }
 
-fn floats(program: &Program, run: &Run, name: &str) -> Vec<f32> {
+fn floats(program: &Program, run: &ProgramRun, name: &str) -> Vec<f32> {
     let bytes = &run.contents[program.buffer_named(name).unwrap()];
     bytes.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
 }

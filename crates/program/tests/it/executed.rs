@@ -3,7 +3,7 @@
 
 use syncline_deps::SubmitOptions;
 use syncline_device::DeviceSpec;
-use syncline_program::{LoadOptions, Program, Progress, RunOptions, example};
+use syncline_program::{Program, ProgramOptions, RunOptions, RunProgress, example};
 use syncline_testing::for_seeds;
 use syncline_trace::replay;
 
@@ -15,7 +15,7 @@ fn random(rng: &mut syncline_testing::Rng) -> Program {
         ("seed".to_owned(), rng.next_u64() >> 20),
     ];
     let trace = example("random", &settings).unwrap();
-    Program::from_trace(trace, &LoadOptions::default()).unwrap()
+    Program::from_trace(trace, &ProgramOptions::default()).unwrap()
 }
 
 #[test]
@@ -48,7 +48,8 @@ fn whoever_waits_begins_after_what_it_waits_for() {
 
 #[test]
 fn ids_are_those_of_the_program() {
-    let program = Program::from_trace(example("cholesky", &[]).unwrap(), &LoadOptions::default());
+    let program =
+        Program::from_trace(example("cholesky", &[]).unwrap(), &ProgramOptions::default());
     let program = program.unwrap();
     let devices = vec![DeviceSpec::cpu(0), DeviceSpec::cpu(1)];
     let run = program.run_planned(&RunOptions { devices, ..RunOptions::default() }).unwrap();
@@ -62,15 +63,15 @@ fn ids_are_those_of_the_program() {
 
 #[test]
 fn every_way_counts_its_tasks() {
-    let program = Program::from_trace(example("mlp", &[]).unwrap(), &LoadOptions::default());
+    let program = Program::from_trace(example("mlp", &[]).unwrap(), &ProgramOptions::default());
     let program = program.unwrap();
     let tasks = program.tasks().len() as u64;
-    let watched = |progress: &Progress| RunOptions {
+    let watched = |progress: &RunProgress| RunOptions {
         repeats: 2,
         progress: Some(progress.clone()),
         ..RunOptions::default()
     };
-    let (planned, streamed, serial) = (Progress::new(), Progress::new(), Progress::new());
+    let (planned, streamed, serial) = (RunProgress::new(), RunProgress::new(), RunProgress::new());
     program.run_planned(&watched(&planned)).unwrap();
     program.run_streamed(&watched(&streamed)).unwrap();
     program.run_serially_watched(Some(&serial)).unwrap();

@@ -7,7 +7,8 @@ use serde_json::Value;
 use syncline_deps::{OracleLimits, full_graph};
 use syncline_device::DeviceSpec;
 use syncline_program::{
-    Executed, Keep, LoadOptions, Program, Reuse, Run, RunOptions, example, machine_from_toml,
+    ByteReuse, Executed, Keep, Program, ProgramOptions, ProgramRun, RunOptions, example,
+    machine_from_toml,
 };
 use syncline_tensor::{Access, Arg, BufferId, Dtype, View};
 use syncline_testing::for_seeds;
@@ -23,7 +24,7 @@ fn options(devices: u32) -> RunOptions {
 }
 
 /// What was kept is what the serial run left, and nothing else was kept.
-fn assert_kept(program: &Program, run: &Run, serial: &Run) {
+fn assert_kept(program: &Program, run: &ProgramRun, serial: &ProgramRun) {
     let is_inner = program.intermediates(&Keep::Results(Vec::new()));
     for (index, (found, wanted)) in run.contents.iter().zip(&serial.contents).enumerate() {
         match is_inner[index] {
@@ -103,7 +104,7 @@ fn assert_apart(executed: &Executed, steals: bool) {
         let (pred, succ) = (&tasks[edge.pred as usize], &tasks[edge.succ as usize]);
         assert!(pred.end_ns <= succ.start_ns, "{edge:?}: {pred:?}, {succ:?}");
     }
-    let is_conflict = |reuse: &Reuse| {
+    let is_conflict = |reuse: &ByteReuse| {
         let ends = (reuse.pred, reuse.succ);
         let mut edges = conflicts.edges().iter();
         edges.any(|edge| (edge.pred as usize, edge.succ as usize) == ends && edge.waits())
@@ -134,7 +135,7 @@ fn lives_that_meet(executed: &Executed) -> usize {
 #[test]
 fn networks_keep_their_activations_to_themselves() {
     for name in ["mlp", "attention"] {
-        let program = Program::from_trace(example(name, &[]).unwrap(), &LoadOptions::default());
+        let program = Program::from_trace(example(name, &[]).unwrap(), &ProgramOptions::default());
         let program = program.unwrap();
         let serial = program.run_serially().unwrap();
         for devices in [1, 2] {
@@ -146,7 +147,8 @@ fn networks_keep_their_activations_to_themselves() {
         }
     }
     // The hidden layer of the feed-forward part lies where queries, keys and scores were.
-    let program = Program::from_trace(example("attention", &[]).unwrap(), &LoadOptions::default());
+    let program =
+        Program::from_trace(example("attention", &[]).unwrap(), &ProgramOptions::default());
     let program = program.unwrap();
     let run = program.run_planned(&options(1)).unwrap();
     let plan = run.plan.as_ref().unwrap();
@@ -191,7 +193,7 @@ fn random(rng: &mut syncline_testing::Rng, halves: Range<u64>) -> Program {
             trace.tasks.push(task);
         }
     }
-    Program::from_trace(trace, &LoadOptions::default()).unwrap()
+    Program::from_trace(trace, &ProgramOptions::default()).unwrap()
 }
 
 #[test]

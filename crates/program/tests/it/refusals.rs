@@ -1,6 +1,6 @@
 //! Programs that are refused before anything runs.
 
-use syncline_program::{ExampleError, LoadOptions, Program, RunOptions, example};
+use syncline_program::{ExampleError, Program, ProgramOptions, RunOptions, example};
 
 /// A program of one task, `kernel` on two buffers of four floats; `task` and `buffer` are further
 /// members.
@@ -12,7 +12,7 @@ fn refused(task: &str, buffer: &str) -> String {
           {{"access": "input", "buffer": 0, "offset": 0, "dtype": "f32", "shape": [4], "strides": [4]}},
           {{"access": "output_existing", "buffer": 1, "offset": 0, "dtype": "f32", "shape": [4], "strides": [4]}}]}}]}}"#
     );
-    Program::from_bytes(text.as_bytes(), &LoadOptions::default()).unwrap_err().to_string()
+    Program::from_bytes(text.as_bytes(), &ProgramOptions::default()).unwrap_err().to_string()
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_buffer_larger_than_the_machine_is_refused_however_it_is_run() {
             r#"{{"format": "syncline-trace", "version": 1, "tasks": [],
             "buffers": [{{"id": 0, "bytes": 16}}, {{"id": 1, "bytes": "{bytes}"}}]}}"#
         );
-        let program = Program::from_bytes(text.as_bytes(), &LoadOptions::default()).unwrap();
+        let program = Program::from_bytes(text.as_bytes(), &ProgramOptions::default()).unwrap();
         let options = RunOptions::default();
         for error in [
             program.run_serially().unwrap_err(),
@@ -154,7 +154,7 @@ fn a_buffer_larger_than_the_machine_is_refused_however_it_is_run() {
 fn code_of_a_program_is_not_loaded_unasked() {
     let text = r#"{"format": "syncline-trace", "version": 1, "buffers": [], "tasks": [],
         "kernels": [{"name": "mine", "cpu": "libmine.so:mine", "args": ["input"]}]}"#;
-    let error = Program::from_bytes(text.as_bytes(), &LoadOptions::default()).unwrap_err();
+    let error = Program::from_bytes(text.as_bytes(), &ProgramOptions::default()).unwrap_err();
     assert!(error.to_string().contains("--trust-kernels"), "{error}");
 }
 

@@ -1,6 +1,6 @@
 //! A simulation of the machine that a run was made on says what the run took.
 
-use syncline_program::{EXAMPLES, LoadOptions, Program, RunOptions, example, machine_from_toml};
+use syncline_program::{EXAMPLES, Program, ProgramOptions, RunOptions, example, machine_from_toml};
 
 /// The recorded run is itself computed, with known times between tasks, so that no other work of
 /// this machine gets in the way; the simulation knows only what the record says.
@@ -14,7 +14,7 @@ fn what_passes_between_tasks_is_learnt_from_the_record() {
         );
         let known = machine_from_toml(&known).unwrap();
         for one in EXAMPLES {
-            let load = |trace| Program::from_trace(trace, &LoadOptions::default()).unwrap();
+            let load = |trace| Program::from_trace(trace, &ProgramOptions::default()).unwrap();
             let program = load(example(one.name, &[]).unwrap());
             let made = program.simulate(&known).unwrap();
             let recorded = load(program.timed_trace(&made));
@@ -34,7 +34,7 @@ fn tasks_are_placed_where_their_kernels_have_a_body() {
     let mut trace: serde_json::Value = serde_json::from_slice(&text).unwrap();
     // Its own kernel has no body for the CPU. Say that it may run anywhere.
     trace["tasks"][0].as_object_mut().unwrap().remove("device");
-    let options = LoadOptions { folder: folder.into(), trust_kernels: true };
+    let options = ProgramOptions { folder: folder.into(), trust_kernels: true };
     let program = Program::from_bytes(trace.to_string().as_bytes(), &options).unwrap();
     let machine = |names: &[&str]| {
         let device = |name: &&str| format!("[[device]]\nname = \"{name}\"\nlanes = 2\n");

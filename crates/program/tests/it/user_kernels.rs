@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use syncline_device::registry::BackendProbe;
 use syncline_device::{Backend, Batch, Command as DeviceCommand, Deadline, KernelArg};
-use syncline_program::{LoadOptions, Program};
+use syncline_program::{Program, ProgramOptions};
 use syncline_testing::need;
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/programs");
@@ -32,7 +32,7 @@ impl Folder {
     }
 
     fn load(&self, trace: &Value) -> Result<Program, String> {
-        let options = LoadOptions { folder: self.0.clone(), trust_kernels: true };
+        let options = ProgramOptions { folder: self.0.clone(), trust_kernels: true };
         Program::from_bytes(trace.to_string().as_bytes(), &options).map_err(|e| e.to_string())
     }
 
@@ -193,7 +193,7 @@ fn other_mistakes_say_what_is_wrong() {
         trace["kernels"][0].as_object_mut().unwrap().remove(body);
     }
     assert!(folder.load(&trace).unwrap_err().contains("needs one of `cpu`, `wgsl` and `opencl`"));
-    let untrusted = LoadOptions { folder: folder.0.clone(), trust_kernels: false };
+    let untrusted = ProgramOptions { folder: folder.0.clone(), trust_kernels: false };
     let error = Program::from_bytes(folder.trace().to_string().as_bytes(), &untrusted).unwrap_err();
     assert!(error.to_string().contains("--trust-kernels"), "{error}");
 }

@@ -1,13 +1,15 @@
 //! Plans and streams give what the serial run gives, bit for bit.
 
 use syncline_device::DeviceSpec;
-use syncline_program::{EXAMPLES, LoadOptions, Program, Run, RunError, RunOptions, example};
+use syncline_program::{
+    EXAMPLES, Program, ProgramOptions, ProgramRun, ProgramRunError, RunOptions, example,
+};
 use syncline_testing::for_seeds;
 
 fn program(name: &str, settings: &[(&str, u64)]) -> Program {
     let settings: Vec<_> =
         settings.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-    Program::from_trace(example(name, &settings).unwrap(), &LoadOptions::default()).unwrap()
+    Program::from_trace(example(name, &settings).unwrap(), &ProgramOptions::default()).unwrap()
 }
 
 fn on(devices: u32) -> RunOptions {
@@ -18,7 +20,7 @@ fn on(devices: u32) -> RunOptions {
     }
 }
 
-fn assert_same(name: &str, program: &Program, run: &Run, serial: &Run) {
+fn assert_same(name: &str, program: &Program, run: &ProgramRun, serial: &ProgramRun) {
     for (index, buffer) in program.trace().buffers.iter().enumerate() {
         assert!(
             run.contents[index] == serial.contents[index],
@@ -67,9 +69,9 @@ fn a_kernel_that_fails_is_named_in_every_way() {
     // Without its diagonal the matrix is not positive definite.
     let mut trace = example("cholesky", &[]).unwrap();
     trace.tasks.remove(0);
-    let program = Program::from_trace(trace, &LoadOptions::default()).unwrap();
+    let program = Program::from_trace(trace, &ProgramOptions::default()).unwrap();
     let planned = program.run_planned(&on(1)).unwrap_err();
-    assert!(matches!(&planned, RunError::Task { name, .. } if name == "potrf"), "{planned}");
+    assert!(matches!(&planned, ProgramRunError::Task { name, .. } if name == "potrf"), "{planned}");
     for error in
         [planned, program.run_streamed(&on(1)).unwrap_err(), program.run_serially().unwrap_err()]
     {
@@ -82,7 +84,7 @@ fn a_kernel_that_fails_is_named_in_every_way() {
 fn devices_that_are_not_there_are_named() {
     let mut trace = example("mlp", &[]).unwrap();
     trace.tasks[3].device = Some("cpu:7".into());
-    let program = Program::from_trace(trace, &LoadOptions::default()).unwrap();
+    let program = Program::from_trace(trace, &ProgramOptions::default()).unwrap();
     let error = program.run_planned(&on(2)).unwrap_err().to_string();
     assert!(error.contains("tasks[3]") && error.contains("there are: cpu:0, cpu:1"), "{error}");
     let vulkan = RunOptions { devices: vec!["vulkan:0".parse().unwrap()], ..RunOptions::default() };
@@ -94,7 +96,7 @@ fn devices_that_are_not_there_are_named() {
 fn a_stream_refuses_what_is_for_another_device() {
     let mut trace = example("mlp", &[]).unwrap();
     trace.tasks[3].device = Some(serde_json::json!(["vulkan:0", "cpu:1"]));
-    let program = Program::from_trace(trace, &LoadOptions::default()).unwrap();
+    let program = Program::from_trace(trace, &ProgramOptions::default()).unwrap();
     let error = program.run_streamed(&on(1)).unwrap_err().to_string();
     assert!(error.contains("tasks[3] (id 3).device: the task is for vulkan:0 or cpu:1"), "{error}");
     let error = program.run_streamed(&on(2)).unwrap_err().to_string();

@@ -2,19 +2,19 @@ use syncline_deps::EdgeKinds;
 use syncline_testing::{Rng, for_seeds};
 
 use super::*;
-use crate::{Lane, Op, RunEdge};
+use crate::{RunEdge, RunLane, RunOp};
 
 /// Any edges and any times, whether they make sense together or not.
-fn any_run(rng: &mut Rng) -> Run {
+fn any_run(rng: &mut Rng) -> RunRecord {
     let (ops, lanes) = (1 + rng.below(60), 1 + rng.below(4));
-    let mut run = Run::new("any");
-    run.lanes = vec![Lane::default(); lanes];
+    let mut run = RunRecord::new("any");
+    run.lanes = vec![RunLane::default(); lanes];
     for task in 0..ops {
         let start_ns = 500 + rng.range(0..2_000);
         let end_ns = start_ns + rng.range(0..300);
-        let timing = Timing { lane: rng.below(lanes) as u32, start_ns, end_ns };
-        let kind = if rng.one_in(3) { OpKind::Copy } else { OpKind::Compute };
-        run.ops.push(Op { timing: Some(timing), ..Op::new(task as u64, "any", kind) });
+        let timing = RunTiming { lane: rng.below(lanes) as u32, start_ns, end_ns };
+        let kind = if rng.one_in(3) { RunOpKind::Copy } else { RunOpKind::Compute };
+        run.ops.push(RunOp { timing: Some(timing), ..RunOp::new(task as u64, "any", kind) });
         for _ in 0..rng.below(3).min(task) {
             let (pred, kinds) = (rng.below(task) as u32, EdgeKinds::RAW);
             run.edges.push(RunEdge { pred, succ: task as u32, kinds, region: String::new() });

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use syncline_report::{Run, render};
+use syncline_report::{RunRecord, render};
 use syncline_testing::need;
 
 use crate::runs::{cholesky, edge, slower};
@@ -64,7 +64,7 @@ impl Drop for Session {
 }
 
 /// What the page wrote about itself, and what the console said; `None` without a browser.
-fn selftest(test: &str, runs: &[Run]) -> Option<(Value, String)> {
+fn selftest(test: &str, runs: &[RunRecord]) -> Option<(Value, String)> {
     let browser = find(&NAMES)?;
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let page = render(runs).unwrap();
@@ -127,7 +127,7 @@ impl Session {
 }
 
 /// Every check must hold, and the console must be silent.
-fn assert_works(test: &str, runs: &[Run], checks_min: usize) {
+fn assert_works(test: &str, runs: &[RunRecord], checks_min: usize) {
     let Some((outcome, log)) = selftest(test, runs) else { return };
     let checks = outcome["checks"].as_array().unwrap();
     let failed: Vec<_> = checks.iter().filter(|check| check["holds"] != true).collect();

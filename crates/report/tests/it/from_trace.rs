@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use syncline_deps::EdgeKinds;
-use syncline_report::{Analysis, OpKind, Run, StepKind, Timing, render};
+use syncline_report::{Analysis, RunOpKind, RunRecord, RunTiming, StepKind, render};
 use syncline_trace::Trace;
 
 /// Half a row of a 2 x 8 matrix of f32.
@@ -27,22 +27,22 @@ fn trace() -> Trace {
 
 #[test]
 fn lanes_ops_and_times_are_those_of_the_trace() {
-    let run = Run::from_trace(&trace()).unwrap();
+    let run = RunRecord::from_trace(&trace()).unwrap();
     let lanes: Vec<_> =
         run.lanes.iter().map(|lane| (lane.device.as_str(), lane.name.as_str())).collect();
     assert_eq!(lanes, [("cpu:0", "9"), ("cpu:0", "10"), ("cpu:1", "lane 0")]);
     let names: Vec<_> = run.ops.iter().map(|op| (op.task, op.name.as_str(), op.kind)).collect();
-    let compute = OpKind::Compute;
+    let compute = RunOpKind::Compute;
     assert_eq!(
         names,
         [
             (3, "fill", compute),
-            (5, "copy", OpKind::Copy),
+            (5, "copy", RunOpKind::Copy),
             (8, "scale", compute),
             (9, "never", compute)
         ]
     );
-    assert_eq!(run.ops[0].timing, Some(Timing { lane: 1, start_ns: 1000, end_ns: 1100 }));
+    assert_eq!(run.ops[0].timing, Some(RunTiming { lane: 1, start_ns: 1000, end_ns: 1100 }));
     assert_eq!(run.ops[3].timing, None, "a task that did not end was not timed");
     assert_eq!(run.ops[1].bytes, 16);
     assert_eq!(run.ops[1].args, ["input A[4:8]", "output T[0:4]"]);
@@ -52,7 +52,7 @@ fn lanes_ops_and_times_are_those_of_the_trace() {
 fn lanes_that_ran_nothing_are_shown() {
     let mut trace = trace();
     trace.extra.insert("lanes".to_owned(), json!(["cpu:0/9", "cpu:0/10", "cpu:0/11", "cpu:2/0"]));
-    let run = Run::from_trace(&trace).unwrap();
+    let run = RunRecord::from_trace(&trace).unwrap();
     let lanes: Vec<_> =
         run.lanes.iter().map(|lane| (lane.device.as_str(), lane.name.as_str())).collect();
     let [nine, ten, eleven] = ["9", "10", "11"].map(|name| ("cpu:0", name));
@@ -74,7 +74,7 @@ fn what_limited_a_run_says_so_where_lanes_ran_nothing() {
         "tasks": [task(0, 0), task(1, 1000), task(2, 2000)]});
     let limit = |document: &Value| {
         let trace = Trace::from_json(document.to_string().as_bytes()).unwrap();
-        let run = Run::from_trace(&trace).unwrap();
+        let run = RunRecord::from_trace(&trace).unwrap();
         Analysis::of(&run).unwrap().summary.limit
     };
     assert!(limit(&document).contains("; more lanes would shorten"), "{}", limit(&document));
@@ -85,7 +85,7 @@ fn what_limited_a_run_says_so_where_lanes_ran_nothing() {
 
 #[test]
 fn edges_carry_hazard_and_region() {
-    let run = Run::from_trace(&trace()).unwrap();
+    let run = RunRecord::from_trace(&trace()).unwrap();
     let edges: Vec<_> = (run.edges.iter())
         .map(|edge| (edge.pred, edge.succ, edge.kinds, edge.region.as_str()))
         .collect();
@@ -102,7 +102,7 @@ fn edges_carry_hazard_and_region() {
 
 #[test]
 fn created_buffers_live_as_long_as_they_are_used_and_others_all_the_time() {
-    let run = Run::from_trace(&trace()).unwrap();
+    let run = RunRecord::from_trace(&trace()).unwrap();
     let lives: Vec<_> = (run.memory.iter())
         .map(|one| (one.name.as_str(), one.place.as_str(), one.start_ns, one.end_ns))
         .collect();
@@ -113,15 +113,15 @@ fn created_buffers_live_as_long_as_they_are_used_and_others_all_the_time() {
 fn a_trace_without_times_and_an_empty_one_have_pages_too() {
     let mut plain = trace();
     plain.tasks.iter_mut().for_each(|task| task.start_ns = None);
-    let run = Run::from_trace(&plain).unwrap();
+    let run = RunRecord::from_trace(&plain).unwrap();
     assert!(!run.is_timed() && run.lanes.is_empty() && run.memory.is_empty());
-    render(&[run, Run::from_trace(&Trace::default()).unwrap()]).unwrap();
+    render(&[run, RunRecord::from_trace(&Trace::default()).unwrap()]).unwrap();
 }
 
 #[test]
 fn a_trace_that_cannot_be_replayed_is_refused_with_the_task() {
     let mut bad = trace();
     bad.buffers.truncate(1);
-    let message = Run::from_trace(&bad).unwrap_err().to_string();
+    let message = RunRecord::from_trace(&bad).unwrap_err().to_string();
     assert!(message.contains("task 1") || message.contains("id 5"), "{message}");
 }

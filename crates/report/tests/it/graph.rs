@@ -1,12 +1,12 @@
 //! Redundant edges against brute force, and what must hold of every layout.
 
-use syncline_report::{Analysis, Op, OpKind, ReportError, Run};
+use syncline_report::{Analysis, ReportError, RunOp, RunOpKind, RunRecord};
 use syncline_testing::for_seeds;
 
 use crate::runs::{edge, random_run};
 
 /// Whether `to` is reached from `from` without taking an edge straight from the one to the other.
-fn reached_otherwise(run: &Run, from: u32, to: u32) -> bool {
+fn reached_otherwise(run: &RunRecord, from: u32, to: u32) -> bool {
     let mut seen = vec![false; run.ops.len()];
     let mut stack = vec![from];
     while let Some(op) = stack.pop() {
@@ -61,8 +61,8 @@ fn every_edge_points_down_and_no_two_ops_lie_on_each_other() {
 
 #[test]
 fn a_wide_row_is_folded() {
-    let mut run = Run::new("wide");
-    run.ops = (0..10_000).map(|task| Op::new(task, "one", OpKind::Compute)).collect();
+    let mut run = RunRecord::new("wide");
+    run.ops = (0..10_000).map(|task| RunOp::new(task, "one", RunOpKind::Compute)).collect();
     let analysis = Analysis::of(&run).unwrap();
     let layout = analysis.layout(&run, &analysis.redundant(&run));
     assert_eq!((layout.depth, layout.rows), (1, 50));
@@ -70,8 +70,8 @@ fn a_wide_row_is_folded() {
 
 #[test]
 fn a_cycle_is_refused_with_its_task() {
-    let mut run = Run::new("cycle");
-    run.ops = (0..3).map(|task| Op::new(task + 10, "one", OpKind::Compute)).collect();
+    let mut run = RunRecord::new("cycle");
+    run.ops = (0..3).map(|task| RunOp::new(task + 10, "one", RunOpKind::Compute)).collect();
     run.edges = vec![edge(0, 1), edge(1, 2), edge(2, 1)];
     let error = Analysis::of(&run).unwrap_err();
     assert_eq!(error, ReportError::Cycle { task: 11, name: "one".into() });

@@ -1,6 +1,6 @@
 //! Memory, summary and comparison on runs that can be worked out by hand.
 
-use syncline_report::{Allocation, Analysis, Lane, PathCause, PathChange, Run};
+use syncline_report::{Allocation, Analysis, PathCause, PathChange, RunLane, RunRecord};
 
 use crate::runs::{edge, timed};
 
@@ -10,7 +10,7 @@ fn allocation(name: &str, place: &str, bytes: u64, start_ns: u64, end_ns: u64) -
 
 #[test]
 fn the_peak_counts_what_lived_at_the_same_time() {
-    let mut run = Run::new("memory");
+    let mut run = RunRecord::new("memory");
     run.memory = vec![
         allocation("a", "cpu", 100, 0, 10),
         allocation("b", "cpu", 50, 10, 30),
@@ -28,8 +28,8 @@ fn the_peak_counts_what_lived_at_the_same_time() {
 
 #[test]
 fn the_summary_adds_up() {
-    let mut run = Run::new("sum");
-    run.lanes = vec![Lane::new("w0", "cpu"), Lane::new("w1", "cpu")];
+    let mut run = RunRecord::new("sum");
+    run.lanes = vec![RunLane::new("w0", "cpu"), RunLane::new("w1", "cpu")];
     run.ops = vec![
         timed(0, "gemm", 0, 1_000, 1_600),
         timed(1, "gemm", 1, 1_000, 1_300),
@@ -51,8 +51,8 @@ fn the_summary_adds_up() {
 
 #[test]
 fn a_comparison_names_what_got_slower() {
-    let mut before = Run::new("before");
-    before.lanes = vec![Lane::default()];
+    let mut before = RunRecord::new("before");
+    before.lanes = vec![RunLane::default()];
     before.ops = vec![
         timed(0, "gemm", 0, 0, 100),
         timed(1, "gemm", 0, 100, 200),
@@ -77,9 +77,9 @@ fn a_comparison_names_what_got_slower() {
 
 /// Two lanes: a chain of `gemm`, copy, `gemm` with stalls between them on the first, and `other`
 /// beside it.
-fn chain(gemm_ns: u64, copy_ns: u64, stall_ns: u64, other_ns: u64) -> Run {
-    let mut run = Run::new("chain");
-    run.lanes = vec![Lane::new("w0", "cpu"), Lane::new("w1", "cpu")];
+fn chain(gemm_ns: u64, copy_ns: u64, stall_ns: u64, other_ns: u64) -> RunRecord {
+    let mut run = RunRecord::new("chain");
+    run.lanes = vec![RunLane::new("w0", "cpu"), RunLane::new("w1", "cpu")];
     let copy_at = gemm_ns + stall_ns;
     let last_at = copy_at + copy_ns + stall_ns;
     run.ops = vec![
@@ -95,7 +95,7 @@ fn chain(gemm_ns: u64, copy_ns: u64, stall_ns: u64, other_ns: u64) -> Run {
 #[test]
 fn the_culprit_is_what_grew_on_the_critical_path() {
     let before = chain(100, 50, 10, 20);
-    let culprit = |after: &Run| Analysis::compare(&before, after).culprit().cloned();
+    let culprit = |after: &RunRecord| Analysis::compare(&before, after).culprit().cloned();
     let change = |cause, time_ns| Some(PathChange { cause, time_ns });
     let gemm = || PathCause::Kernel("gemm".to_owned());
     assert_eq!(culprit(&chain(130, 50, 10, 20)), change(gemm(), [200, 260]), "work grew");
@@ -122,8 +122,8 @@ fn the_culprit_is_what_grew_on_the_critical_path() {
 
 #[test]
 fn renumbered_tasks_are_matched_by_their_order_within_a_name() {
-    let mut before = Run::new("before");
-    before.lanes = vec![Lane::default()];
+    let mut before = RunRecord::new("before");
+    before.lanes = vec![RunLane::default()];
     before.ops = (0..6).map(|task| timed(task, "gemm", 0, task * 10, task * 10 + 5)).collect();
     let mut after = before.clone();
     after.ops.iter_mut().for_each(|op| op.task += 1_000);

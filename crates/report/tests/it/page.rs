@@ -1,6 +1,6 @@
 //! What `render` writes, and what it refuses.
 
-use syncline_report::{Allocation, Lane, ReportError, Run, render};
+use syncline_report::{Allocation, ReportError, RunLane, RunRecord, render};
 use syncline_testing::for_seeds;
 
 use crate::runs::{cholesky, edge, senseless_run, timed};
@@ -25,8 +25,8 @@ fn the_page_needs_nothing_from_elsewhere() {
 #[test]
 fn hostile_names_stay_text() {
     let name = "</script><script>alert(1)</script><!-- \u{2028} & \"'";
-    let mut run = Run::new(name);
-    run.lanes = vec![Lane::new(name, name)];
+    let mut run = RunRecord::new(name);
+    run.lanes = vec![RunLane::new(name, name)];
     run.ops = vec![timed(u64::MAX, name, 0, 0, 1), timed(1, name, 0, 1, 2)];
     run.ops[0].args = vec![name.into()];
     run.edges = vec![edge(0, 1)];
@@ -51,12 +51,12 @@ fn two_runs_are_compared_and_three_refused() {
 #[test]
 fn what_makes_no_sense_is_refused_with_its_place() {
     let good = cholesky(2, 1);
-    let refused = |change: &dyn Fn(&mut Run)| {
+    let refused = |change: &dyn Fn(&mut RunRecord)| {
         let mut run = good.clone();
         change(&mut run);
         render(&[run]).unwrap_err().to_string()
     };
-    let time = |run: &mut Run, start_ns, end_ns| {
+    let time = |run: &mut RunRecord, start_ns, end_ns| {
         run.ops[1].timing.as_mut().unwrap().start_ns = start_ns;
         run.ops[1].timing.as_mut().unwrap().end_ns = end_ns;
     };

@@ -1,11 +1,11 @@
 //! Critical path, gaps and what-if: what must hold of every run.
 
-use syncline_report::{Analysis, GapCause, Link, Op, OpKind, Run, StepKind};
+use syncline_report::{Analysis, GapCause, PathLink, RunOp, RunOpKind, RunRecord, StepKind};
 use syncline_testing::{Rng, for_seeds};
 
 use crate::runs::{edge, random_run, senseless_run, timed};
 
-fn any_run(rng: &mut Rng) -> Run {
+fn any_run(rng: &mut Rng) -> RunRecord {
     let (ops, lanes) = (1 + rng.below(120), 1 + rng.below(6));
     if rng.one_in(2) { random_run(rng, ops, lanes) } else { senseless_run(rng, ops, lanes) }
 }
@@ -40,7 +40,7 @@ fn steps_say_what_ran_and_how_it_depends_on_the_step_before() {
             // Clocks agree here, so that every op counts in full.
             let timing = run.ops[step.op as usize].timing.unwrap();
             assert_eq!((step.start_ns, step.end_ns), (timing.start_ns, timing.end_ns));
-            let is_copy = run.ops[step.op as usize].kind == OpKind::Copy;
+            let is_copy = run.ops[step.op as usize].kind == RunOpKind::Copy;
             assert_eq!(step.kind == StepKind::Copy, is_copy);
         }
         for pair in ran.windows(2) {
@@ -53,11 +53,11 @@ fn steps_say_what_ran_and_how_it_depends_on_the_step_before() {
             let mut before = on_lane.filter(|timing| timing.lane == later.lane);
             assert!(before.all(|timing| timing.end_ns <= end(pair[0].op)), "{pair:?}");
             match pair[1].link.expect("only the first op follows nothing") {
-                Link::Edge(edge) => {
+                PathLink::Edge(edge) => {
                     let edge = &run.edges[edge as usize];
                     assert_eq!((edge.pred, edge.succ), (pair[0].op, pair[1].op));
                 }
-                Link::Lane => {
+                PathLink::Lane => {
                     let lane = |op: u32| run.ops[op as usize].timing.unwrap().lane;
                     assert_eq!(lane(pair[0].op), lane(pair[1].op));
                 }
@@ -109,8 +109,8 @@ fn no_change_is_estimated_to_make_a_run_longer() {
 }
 
 /// `load` -> `copy` -> `scale` on three lanes, with a delay of 5 before the last.
-fn chain() -> Run {
-    let mut run = Run::new("chain");
+fn chain() -> RunRecord {
+    let mut run = RunRecord::new("chain");
     run.lanes = vec![Default::default(); 3];
     run.ops = vec![
         timed(0, "load", 0, 100, 140),
@@ -161,7 +161,7 @@ fn a_chain_by_hand() {
 
 #[test]
 fn a_queue_is_lane_busy_to_those_who_wait_for_its_end() {
-    let mut run = Run::new("queue");
+    let mut run = RunRecord::new("queue");
     run.lanes = vec![Default::default(); 2];
     run.ops = vec![
         timed(0, "long", 0, 0, 50),
@@ -188,7 +188,7 @@ fn a_run_without_times_has_a_graph_and_no_path() {
     assert!(analysis.path.steps.is_empty() && analysis.gaps.is_empty());
     assert_eq!(analysis.layout(&run, &analysis.redundant(&run)).depth, 3);
     assert!(analysis.summary.limit.contains("no timings"), "{}", analysis.summary.limit);
-    let empty = Run { ops: Vec::<Op>::new(), edges: vec![], ..run };
+    let empty = RunRecord { ops: Vec::<RunOp>::new(), edges: vec![], ..run };
     let analysis = Analysis::of(&empty).unwrap();
     assert_eq!(analysis.layout(&empty, &analysis.redundant(&empty)).rows, 0);
 }

@@ -3,7 +3,7 @@
 
 use std::sync::PoisonError;
 
-use syncline_report::{Run, render};
+use syncline_report::{RunRecord, render};
 
 use crate::browser::{FLAGS, NAMES, ONE_AT_A_TIME, find};
 use crate::runs::cholesky;
@@ -11,7 +11,7 @@ use crate::webdriver::Driver;
 
 const ENTER: &str = "\u{e007}";
 
-fn use_the_page(test: &str, run: &Run) {
+fn use_the_page(test: &str, run: &RunRecord) {
     let Some((browser, driver)) = find(&NAMES).zip(find(&["chromedriver"])) else {
         return;
     };

@@ -1,7 +1,7 @@
 //! Runs to test with: random ones, ones with clocks that disagree, and large ones.
 
 use syncline_deps::EdgeKinds;
-use syncline_report::{Allocation, Lane, Op, OpKind, Run, RunEdge, Timing};
+use syncline_report::{Allocation, RunEdge, RunLane, RunOp, RunOpKind, RunRecord, RunTiming};
 use syncline_testing::Rng;
 
 const NAMES: [&str; 5] = ["potrf", "trsm", "syrk", "gemm", "copy"];
@@ -10,16 +10,16 @@ pub fn edge(pred: u32, succ: u32) -> RunEdge {
     RunEdge { pred, succ, kinds: EdgeKinds::RAW, region: format!("A[{pred}:{succ}]") }
 }
 
-pub fn timed(task: u64, name: &str, lane: u32, start_ns: u64, end_ns: u64) -> Op {
-    let kind = if name == "copy" { OpKind::Copy } else { OpKind::Compute };
-    Op { timing: Some(Timing { lane, start_ns, end_ns }), ..Op::new(task, name, kind) }
+pub fn timed(task: u64, name: &str, lane: u32, start_ns: u64, end_ns: u64) -> RunOp {
+    let kind = if name == "copy" { RunOpKind::Copy } else { RunOpKind::Compute };
+    RunOp { timing: Some(RunTiming { lane, start_ns, end_ns }), ..RunOp::new(task, name, kind) }
 }
 
 /// A run as a scheduler would make it: ops in order, each after what it waits for and its lane's
 /// last op, with random delays and lengths, zero among them.
-pub fn random_run(rng: &mut Rng, ops: usize, lanes: usize) -> Run {
-    let mut run = Run::new("random");
-    run.lanes = (0..lanes).map(|lane| Lane::new(format!("worker {lane}"), "cpu")).collect();
+pub fn random_run(rng: &mut Rng, ops: usize, lanes: usize) -> RunRecord {
+    let mut run = RunRecord::new("random");
+    run.lanes = (0..lanes).map(|lane| RunLane::new(format!("worker {lane}"), "cpu")).collect();
     let origin = rng.range(0..1_000_000);
     let mut free = vec![origin; lanes];
     let reach = 1 + rng.below(40);
@@ -27,7 +27,7 @@ pub fn random_run(rng: &mut Rng, ops: usize, lanes: usize) -> Run {
         let mut ready = origin;
         for _ in 0..rng.below(4).min(op) {
             let pred = op - 1 - rng.below(reach.min(op));
-            ready = ready.max(run.ops[pred].timing.map_or(0, |timing: Timing| timing.end_ns));
+            ready = ready.max(run.ops[pred].timing.map_or(0, |timing: RunTiming| timing.end_ns));
             run.edges.push(edge(pred as u32, op as u32));
         }
         let lane = rng.below(lanes);
@@ -45,11 +45,11 @@ pub fn random_run(rng: &mut Rng, ops: usize, lanes: usize) -> Run {
 
 /// A run whose times mean nothing: ops overlap on their lanes and start before what they wait for;
 /// some never ran.
-pub fn senseless_run(rng: &mut Rng, ops: usize, lanes: usize) -> Run {
+pub fn senseless_run(rng: &mut Rng, ops: usize, lanes: usize) -> RunRecord {
     let mut run = random_run(rng, ops, lanes);
     for op in &mut run.ops {
         let start_ns = rng.range(0..5_000);
-        let timing = Timing {
+        let timing = RunTiming {
             lane: rng.below(lanes) as u32,
             start_ns,
             end_ns: start_ns + rng.range(0..900),
@@ -61,10 +61,10 @@ pub fn senseless_run(rng: &mut Rng, ops: usize, lanes: usize) -> Run {
 
 /// Tiles of a Cholesky factorisation with `tiles` a side, scheduled greedily: large, and shaped
 /// like real work.
-pub fn cholesky(tiles: u32, lanes: usize) -> Run {
-    let mut run = Run::new(format!("cholesky, {tiles} x {tiles} tiles"));
-    run.lanes = (0..lanes).map(|lane| Lane::new(format!("worker {lane}"), "cpu:0")).collect();
-    run.lanes.push(Lane::new("copy", "cpu:1"));
+pub fn cholesky(tiles: u32, lanes: usize) -> RunRecord {
+    let mut run = RunRecord::new(format!("cholesky, {tiles} x {tiles} tiles"));
+    run.lanes = (0..lanes).map(|lane| RunLane::new(format!("worker {lane}"), "cpu:0")).collect();
+    run.lanes.push(RunLane::new("copy", "cpu:1"));
     let mut builder =
         Builder { run, writer: vec![None; (tiles * tiles) as usize], free: vec![0; lanes], tiles };
     for k in 0..tiles {
@@ -83,7 +83,7 @@ pub fn cholesky(tiles: u32, lanes: usize) -> Run {
 }
 
 struct Builder {
-    run: Run,
+    run: RunRecord,
     writer: Vec<Option<u32>>,
     free: Vec<u64>,
     tiles: u32,
@@ -118,7 +118,7 @@ impl Builder {
         self.run.ops.push(op);
     }
 
-    fn finish(mut self) -> Run {
+    fn finish(mut self) -> RunRecord {
         let end_ns = self.free.iter().copied().max().unwrap_or(0);
         for row in 0..self.tiles {
             let start_ns = u64::from(row) * end_ns / u64::from(self.tiles) / 2;
@@ -156,8 +156,8 @@ fn tile(name: &str, row: u32, column: u32) -> String {
 }
 
 /// The same run after a change that made every third `gemm` slower, and all that follows later.
-pub fn slower(run: &Run) -> Run {
-    let mut after = Run { title: format!("{}, after", run.title), ..run.clone() };
+pub fn slower(run: &RunRecord) -> RunRecord {
+    let mut after = RunRecord { title: format!("{}, after", run.title), ..run.clone() };
     for op in after.ops.iter_mut() {
         let slow = op.name == "gemm" && op.task.is_multiple_of(3);
         if let Some(timing) = &mut op.timing {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use syncline::device::{Backend, DeviceSpec};
-use syncline_program::{LoadOptions, Program, RunOptions, Tolerance, compare, example};
+use syncline_program::{FloatTolerance, Program, ProgramOptions, RunOptions, compare, example};
 
 fn all_three() -> Vec<DeviceSpec> {
     [Backend::Cpu, Backend::Vulkan, Backend::OpenCl]
@@ -33,14 +33,14 @@ fn program(name: &str, settings: &[(&str, u64)]) -> Program {
     for (at, task) in trace.tasks.iter_mut().enumerate() {
         task.device = Some(json!(["cpu:0", "vulkan:0", "opencl:0"][at % 3]));
     }
-    Program::from_trace(trace, &LoadOptions::default()).unwrap()
+    Program::from_trace(trace, &ProgramOptions::default()).unwrap()
 }
 
 fn check(program: &Program, repeats: u32) {
     let run = program.run_planned(&options(repeats)).unwrap();
     let serial = program.run_serially().unwrap();
     let tolerance = program.tolerance(&run);
-    assert!(matches!(tolerance, Tolerance::Relative(limit) if limit < 1e-2), "{tolerance:?}");
+    assert!(matches!(tolerance, FloatTolerance::Relative(limit) if limit < 1e-2), "{tolerance:?}");
     for (index, buffer) in program.trace().buffers.iter().enumerate() {
         let (found, wanted) = (&run.contents[index], &serial.contents[index]);
         let off = compare(found, wanted, syncline::tensor::Dtype::F32, tolerance);
@@ -89,7 +89,7 @@ fn what_is_placed_by_measurement_equals_the_serial_run() {
         return;
     }
     let trace = example("cholesky", &[]).unwrap();
-    let program = Program::from_trace(trace, &LoadOptions::default()).unwrap();
+    let program = Program::from_trace(trace, &ProgramOptions::default()).unwrap();
     let run = program.run_planned(&options(3)).unwrap();
     let serial = program.run_serially().unwrap();
     for index in 0..program.trace().buffers.len() {
@@ -108,7 +108,7 @@ fn without_a_cpu_device_bytes_still_go_through_the_host() {
     for (at, task) in trace.tasks.iter_mut().enumerate() {
         task.device = Some(json!(["vulkan:0", "opencl:0"][at % 2]));
     }
-    let program = Program::from_trace(trace, &LoadOptions::default()).unwrap();
+    let program = Program::from_trace(trace, &ProgramOptions::default()).unwrap();
     let options = RunOptions { devices: all_three()[1..].to_vec(), ..options(1) };
     let run = program.run_planned(&options).unwrap();
     let serial = program.run_serially().unwrap();
@@ -121,7 +121,7 @@ fn without_a_cpu_device_bytes_still_go_through_the_host() {
 #[test]
 fn a_stream_refuses_other_devices_before_anything_runs() {
     let program =
-        Program::from_trace(example("mlp", &[]).unwrap(), &LoadOptions::default()).unwrap();
+        Program::from_trace(example("mlp", &[]).unwrap(), &ProgramOptions::default()).unwrap();
     let error = program.run_streamed(&options(1)).unwrap_err();
     assert!(error.to_string().contains("a stream runs on one CPU device"), "{error}");
 }

@@ -50,7 +50,7 @@ threads! { true true:
     deps::Reason, tensor::OverlapTest,
     trace::ReplayError, trace::Replayed, deps::ScopeKind, deps::SubmitOptions, deps::SubmitStats,
     deps::Submitter, tensor::View, tensor::ViewError,
-    trace::Place, trace::TraceError, trace::Extra, trace::Lane, trace::Trace,
+    trace::Place, trace::TraceError, trace::Extra, trace::TraceLane, trace::Trace,
     trace::TraceArg, trace::TraceBuffer, trace::TraceScope, trace::TraceTask,
     trace::capture::CaptureEnd, trace::capture::CaptureReader<'static>, trace::capture::Captured,
     trace::capture::CaptureOptions, trace::capture::CaptureWriter<Vec<u8>>, trace::capture::TaskLabel<'static>,

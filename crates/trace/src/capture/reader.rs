@@ -15,8 +15,8 @@ use super::frame::{Frame, Malformed, Payload, SKIPPABLE, next_frame};
 use super::records::{ArgError, get_args, kind, submit, thing, timing};
 use super::{MARK, VERSION};
 use crate::{
-    Extra, Lane, Place, Trace, TraceArg, TraceBuffer, TraceError, TraceScope, TraceTask, Unwritten,
-    device,
+    Extra, Place, Trace, TraceArg, TraceBuffer, TraceError, TraceLane, TraceScope, TraceTask,
+    Unwritten, device,
 };
 
 /// Bytes before the first record.
@@ -314,10 +314,10 @@ impl<'a> CaptureReader<'a> {
             task.end_ns = Some(payload.u64()?);
         }
         if flags & timing::LANE_NUMBER != 0 {
-            task.lane = Some(Lane::Number(payload.u64()?));
+            task.lane = Some(TraceLane::Number(payload.u64()?));
         }
         if flags & timing::LANE_NAME != 0 {
-            task.lane = Some(Lane::Name(payload.text()?.into()));
+            task.lane = Some(TraceLane::Name(payload.text()?.into()));
         }
         Ok(())
     }

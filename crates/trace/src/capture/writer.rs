@@ -11,7 +11,7 @@ use super::gathered::Gathered;
 use super::names::{Named, Names};
 use super::records::{kind, put_args, submit, thing, timing};
 use super::{MARK, VERSION};
-use crate::Lane;
+use crate::TraceLane;
 
 /// How many records pass between two reads of the clock.
 const RECORDS_PER_LOOK: u32 = 16;
@@ -220,7 +220,7 @@ impl<W: Write> CaptureWriter<W> {
         task: TaskId,
         start_ns: Option<u64>,
         end_ns: Option<u64>,
-        lane: Option<&Lane>,
+        lane: Option<&TraceLane>,
     ) -> io::Result<()> {
         let id = task.to_bits();
         if !self.has_captured(id) {
@@ -230,8 +230,8 @@ impl<W: Write> CaptureWriter<W> {
             (start_ns.map_or(0, |_| timing::START), end_ns.map_or(0, |_| timing::END));
         let lane_flag = match lane {
             None => 0,
-            Some(Lane::Number(_)) => timing::LANE_NUMBER,
-            Some(Lane::Name(_)) => timing::LANE_NAME,
+            Some(TraceLane::Number(_)) => timing::LANE_NUMBER,
+            Some(TraceLane::Name(_)) => timing::LANE_NAME,
         };
         self.record(kind::TIMING, |out| {
             out.put_bytes([start | end | lane_flag]);
@@ -239,8 +239,8 @@ impl<W: Write> CaptureWriter<W> {
             [start_ns, end_ns].into_iter().flatten().for_each(|time| out.put_u64(time));
             match lane {
                 None => (),
-                Some(Lane::Number(number)) => out.put_u64(*number),
-                Some(Lane::Name(name)) => out.put_text(name),
+                Some(TraceLane::Number(number)) => out.put_u64(*number),
+                Some(TraceLane::Name(name)) => out.put_text(name),
             }
         })
     }

@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 use syncline_deps::ScopeKind;
 use syncline_tensor::{Access, Arg, BufferId, Dtype, View};
 use syncline_testing::Rng;
-use syncline_trace::{Extra, Lane, Trace, TraceArg, TraceBuffer, TraceScope, TraceTask, Unwritten};
+use syncline_trace::{
+    Extra, Trace, TraceArg, TraceBuffer, TraceLane, TraceScope, TraceTask, Unwritten,
+};
 
 /// Any view that lies inside `bytes` bytes; without zero strides where it is for writing.
 pub fn view(rng: &mut Rng, bytes: u64, writes: bool) -> View {
@@ -131,7 +133,11 @@ fn decorate(rng: &mut Rng, task: &mut TraceTask, index: u64, tasks: u64) {
     if rng.one_in(3) {
         task.start_ns = Some(rng.next_u64());
         task.end_ns = rng.one_in(2).then(|| rng.next_u64() >> 20);
-        task.lane = Some(if rng.one_in(2) { Lane::Number(3) } else { Lane::Name("cpu/1".into()) });
+        task.lane = Some(if rng.one_in(2) {
+            TraceLane::Number(3)
+        } else {
+            TraceLane::Name("cpu/1".into())
+        });
     }
     if rng.one_in(3) {
         task.retired_at = Some(rng.range(index + 1..tasks + 1));

@@ -10,7 +10,7 @@ use syncline_tensor::{Arg, BufferId, TaskId, View};
 use syncline_trace::capture::{
     CaptureEnd, CaptureOptions, CaptureReader, CaptureWriter, TaskLabel,
 };
-use syncline_trace::{Capturing, Lane, Trace};
+use syncline_trace::{Capturing, Trace, TraceLane};
 
 const CHILD_FILE: &str = "SYNCLINE_TEST_CAPTURE_FILE";
 const CHILD_TASKS: u64 = 300_000;
@@ -92,7 +92,7 @@ fn a_capture_switched_on_in_the_middle_stands_alone() {
     submitter.leave_scope().expect("entered");
     submitter.retire(early);
     submitter.retire(first);
-    submitter.timing(first, 10, 20, &Lane::Number(1));
+    submitter.timing(first, 10, 20, &TraceLane::Number(1));
     let deps = [first];
     submitter
         .submit(

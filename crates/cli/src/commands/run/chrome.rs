@@ -4,10 +4,10 @@
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
-use syncline::report::{Analysis, GapCause, OpKind, Run, Timing};
+use syncline::report::{Analysis, GapCause, RunOpKind, RunRecord, RunTiming};
 
 /// Writes the events, one a line.
-pub(super) fn write(out: &mut dyn Write, run: &Run, analysis: &Analysis) -> io::Result<()> {
+pub(super) fn write(out: &mut dyn Write, run: &RunRecord, analysis: &Analysis) -> io::Result<()> {
     writeln!(out, "{{\"displayTimeUnit\": \"ns\", \"traceEvents\": [")?;
     let mut separator = "";
     let mut event = |value: Value| {
@@ -38,12 +38,12 @@ fn micros(ns: u64) -> f64 {
 }
 
 /// What lanes did.
-fn slices(run: &Run, event: &mut impl FnMut(Value) -> io::Result<()>) -> io::Result<()> {
+fn slices(run: &RunRecord, event: &mut impl FnMut(Value) -> io::Result<()>) -> io::Result<()> {
     for op in &run.ops {
-        let Some(Timing { lane, start_ns, end_ns }) = op.timing else { continue };
+        let Some(RunTiming { lane, start_ns, end_ns }) = op.timing else { continue };
         let (category, args) = match op.kind {
-            OpKind::Compute => ("kernel", json!({"task": op.task, "arguments": op.args})),
-            OpKind::Copy => ("copy", json!({"bytes": op.bytes, "arguments": op.args})),
+            RunOpKind::Compute => ("kernel", json!({"task": op.task, "arguments": op.args})),
+            RunOpKind::Copy => ("copy", json!({"bytes": op.bytes, "arguments": op.args})),
         };
         event(json!({"ph": "X", "pid": 1, "tid": lane, "name": op.name, "cat": category,
             "ts": micros(start_ns), "dur": micros(end_ns - start_ns), "args": args}))?;
@@ -53,7 +53,7 @@ fn slices(run: &Run, event: &mut impl FnMut(Value) -> io::Result<()>) -> io::Res
 
 /// What lanes waited for between two ops; a lane that has nothing to do shows nothing.
 fn waits(
-    run: &Run,
+    run: &RunRecord,
     analysis: &Analysis,
     event: &mut impl FnMut(Value) -> io::Result<()>,
 ) -> io::Result<()> {
@@ -69,7 +69,7 @@ fn waits(
 }
 
 fn arrows(
-    run: &Run,
+    run: &RunRecord,
     analysis: &Analysis,
     event: &mut impl FnMut(Value) -> io::Result<()>,
 ) -> io::Result<()> {
@@ -93,7 +93,7 @@ fn arrows(
 
 /// Two counters: how many tasks run, and how many could run and do not.
 fn tasks_over_time(
-    run: &Run,
+    run: &RunRecord,
     analysis: &Analysis,
     event: &mut impl FnMut(Value) -> io::Result<()>,
 ) -> io::Result<()> {
@@ -115,7 +115,10 @@ fn tasks_over_time(
 }
 
 /// A counter for each device or arena: the bytes of the buffers that are alive.
-fn memory_over_time(run: &Run, event: &mut impl FnMut(Value) -> io::Result<()>) -> io::Result<()> {
+fn memory_over_time(
+    run: &RunRecord,
+    event: &mut impl FnMut(Value) -> io::Result<()>,
+) -> io::Result<()> {
     let mut places: Vec<&str> = run.memory.iter().map(|one| &*one.place).collect();
     places.sort_unstable();
     places.dedup();

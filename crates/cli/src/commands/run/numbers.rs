@@ -6,28 +6,34 @@
 
 use syncline::deps::EdgeFlags;
 use syncline::plan::{ExecutionPlan, LaneKind, TaskInfo};
-use syncline::program::{Program, Run};
-use syncline::report::{Lane, Op, OpKind, RunEdge, Timing};
+use syncline::program::{Program, ProgramRun};
+use syncline::report::{RunEdge, RunLane, RunOp, RunOpKind, RunTiming};
 
 /// The run; `None` where it has copies or shares bytes in arenas, whose dependencies the plan does
 /// not list.
-pub(super) fn of(program: &Program, run: &Run) -> Option<syncline::report::Run> {
+pub(super) fn of(program: &Program, run: &ProgramRun) -> Option<syncline::report::RunRecord> {
     let plan = run.plan.as_ref().filter(|plan| {
         plan.copies().is_empty() && plan.arena_bytes().iter().all(|&bytes| bytes == 0)
     })?;
     let (lanes, numbers) = lanes(plan, run);
     let tasks = program.trace().tasks.iter().zip(&run.timings);
-    let op = |(task, timing): (&syncline::trace::TraceTask, &syncline::program::Timing)| Op {
-        timing: Some(Timing {
-            lane: numbers[timing.lane],
-            start_ns: timing.start_ns,
-            end_ns: timing.end_ns,
-        }),
-        ..Op::new(task.id, named(task.label()), OpKind::Compute)
-    };
+    let op =
+        |(task, timing): (&syncline::trace::TraceTask, &syncline::program::TaskTiming)| RunOp {
+            timing: Some(RunTiming {
+                lane: numbers[timing.lane],
+                start_ns: timing.start_ns,
+                end_ns: timing.end_ns,
+            }),
+            ..RunOp::new(task.id, named(task.label()), RunOpKind::Compute)
+        };
     let ops = tasks.map(op).collect();
     let edges = plan.tasks().flat_map(edges_of).collect();
-    Some(syncline::report::Run { lanes, ops, edges, ..syncline::report::Run::new("numbers") })
+    Some(syncline::report::RunRecord {
+        lanes,
+        ops,
+        edges,
+        ..syncline::report::RunRecord::new("numbers")
+    })
 }
 
 fn named(label: &str) -> &str {
@@ -47,7 +53,7 @@ fn edges_of(task: TaskInfo<'_>) -> impl Iterator<Item = RunEdge> {
 
 /// The lanes on which anything could have run, and for each of the run's lanes its number among
 /// them.
-fn lanes(plan: &ExecutionPlan, run: &Run) -> (Vec<Lane>, Vec<u32>) {
+fn lanes(plan: &ExecutionPlan, run: &ProgramRun) -> (Vec<RunLane>, Vec<u32>) {
     let mut lanes = Vec::new();
     let numbers = run.lanes.iter().enumerate().map(|(at, name)| {
         let number = lanes.len() as u32;
@@ -56,7 +62,7 @@ fn lanes(plan: &ExecutionPlan, run: &Run) -> (Vec<Lane>, Vec<u32>) {
         if lane.kind == LaneKind::Compute {
             let device = &plan.machine().devices()[lane.device.index()].name;
             let short = name.strip_prefix(device.as_str()).and_then(|rest| rest.strip_prefix('/'));
-            lanes.push(Lane::new(short.unwrap_or(name), device));
+            lanes.push(RunLane::new(short.unwrap_or(name), device));
         }
         number
     });
@@ -66,7 +72,7 @@ fn lanes(plan: &ExecutionPlan, run: &Run) -> (Vec<Lane>, Vec<u32>) {
 
 #[cfg(test)]
 mod tests {
-    use syncline::program::{Keep, LoadOptions, RunOptions, example};
+    use syncline::program::{Keep, ProgramOptions, RunOptions, example};
     use syncline::report::{Analysis, Detail};
 
     use super::*;
@@ -76,12 +82,12 @@ mod tests {
     fn numbers_are_those_of_what_was_executed() {
         for name in ["cholesky", "stencil", "butterfly", "random"] {
             let trace = example(name, &[]).unwrap();
-            let program = Program::from_trace(trace, &LoadOptions::default()).unwrap();
+            let program = Program::from_trace(trace, &ProgramOptions::default()).unwrap();
             let options = RunOptions { keep: Keep::Results(Vec::new()), ..RunOptions::default() };
             let run = program.run_planned(&options).unwrap();
             let short = Analysis::of(&of(&program, &run).unwrap()).unwrap().summary;
             let executed = program.executed(&run);
-            let long = syncline::report::Run::from_trace_in(&executed.trace, Detail::Numbers);
+            let long = syncline::report::RunRecord::from_trace_in(&executed.trace, Detail::Numbers);
             let long = Analysis::of(&long.unwrap()).unwrap().summary;
             assert_eq!(short, long, "{name}");
         }

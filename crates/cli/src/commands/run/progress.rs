@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use syncline::program::Progress;
+use syncline::program::RunProgress;
 
 use crate::bar::{Bar, time_left};
 
 /// A bar over `tasks` tasks, and what they are to be counted with; `None` where no terminal would
 /// show it.
-pub(super) fn start(tasks: u64) -> Option<(Bar, Progress)> {
-    let progress = Progress::new();
+pub(super) fn start(tasks: u64) -> Option<(Bar, RunProgress)> {
+    let progress = RunProgress::new();
     let watched = progress.clone();
     let bar = Bar::start(move |elapsed| look(watched.done(), tasks, elapsed))?;
     Some((bar, progress))

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 use syncline::device::DeviceSpec;
 use syncline::plan::DeviceIndex;
-use syncline::program::{Program, Run, Tolerance};
+use syncline::program::{FloatTolerance, Program, ProgramRun};
 use syncline::report::{Analysis, StepKind};
 use syncline_files::one_line;
 
@@ -48,14 +48,14 @@ pub(super) struct Facts {
     peaks: Vec<Peak>,
     limit: String,
     differences: Option<Vec<String>>,
-    tolerance: Tolerance,
+    tolerance: FloatTolerance,
 }
 
 impl Facts {
     pub(super) fn of(
         program: &Program,
-        run: &Run,
-        report: &syncline::report::Run,
+        run: &ProgramRun,
+        report: &syncline::report::RunRecord,
         analysis: &Analysis,
         differences: Option<&[String]>,
     ) -> Self {
@@ -118,8 +118,8 @@ impl Facts {
         }
         if let Some(differences) = &self.differences {
             let text = match (differences.len(), self.tolerance) {
-                (0, Tolerance::Exact) => "the same as the serial run, bit for bit".to_owned(),
-                (0, Tolerance::Relative(limit)) => {
+                (0, FloatTolerance::Exact) => "the same as the serial run, bit for bit".to_owned(),
+                (0, FloatTolerance::Relative(limit)) => {
                     format!("the same as the serial run, floats within {limit:.1e}")
                 }
                 (count, _) => format!("{count} buffers differ from the serial run"),
@@ -144,8 +144,8 @@ impl Facts {
     /// How far floats may be from the serial run; zero is bit for bit.
     fn limit_of_floats(&self) -> f64 {
         match self.tolerance {
-            Tolerance::Exact => 0.0,
-            Tolerance::Relative(limit) => limit,
+            FloatTolerance::Exact => 0.0,
+            FloatTolerance::Relative(limit) => limit,
         }
     }
 
@@ -165,14 +165,14 @@ impl Facts {
 }
 
 /// Those of the plan, or the one that a stream or a serial run uses.
-fn devices(run: &Run) -> Vec<String> {
+fn devices(run: &ProgramRun) -> Vec<String> {
     match &run.plan {
         Some(plan) => plan.machine().devices().iter().map(|device| device.name.clone()).collect(),
         None => vec![DeviceSpec::CPU.to_string()],
     }
 }
 
-fn routes(run: &Run) -> Vec<(String, u64)> {
+fn routes(run: &ProgramRun) -> Vec<(String, u64)> {
     let mut routes: BTreeMap<&str, u64> = BTreeMap::new();
     for copy in &run.copies {
         *routes.entry(&copy.route).or_default() += copy.bytes;
@@ -182,7 +182,7 @@ fn routes(run: &Run) -> Vec<(String, u64)> {
 
 /// What a plan allocates on each of its devices; a stream and a serial run have every buffer from
 /// the start.
-fn peaks(program: &Program, run: &Run) -> Vec<Peak> {
+fn peaks(program: &Program, run: &ProgramRun) -> Vec<Peak> {
     let Some(plan) = &run.plan else {
         let sizes = program.trace().buffers.iter().map(|buffer| buffer.bytes);
         let (device, bytes) = (DeviceSpec::CPU.to_string(), sizes.sum());

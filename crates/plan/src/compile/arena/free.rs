@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The free intervals below the highest byte ever taken.
 #[derive(Debug, Default)]
-pub struct FreeList {
+pub(crate) struct FreeList {
     by_offset: BTreeMap<u64, u64>,
     by_size: BTreeSet<(u64, u64)>,
     end: u64,
@@ -12,12 +12,12 @@ pub struct FreeList {
 
 impl FreeList {
     /// The number of bytes that everything taken so far fits in.
-    pub fn high_water(&self) -> u64 {
+    pub(crate) fn high_water(&self) -> u64 {
         self.end
     }
 
     /// Takes `bytes` bytes from the smallest interval that has them, or from beyond the end.
-    pub fn take(&mut self, bytes: u64) -> u64 {
+    pub(crate) fn take(&mut self, bytes: u64) -> u64 {
         if bytes == 0 {
             return 0;
         }
@@ -42,7 +42,7 @@ impl FreeList {
     }
 
     /// Gives back what was taken.
-    pub fn give(&mut self, mut offset: u64, mut bytes: u64) {
+    pub(crate) fn give(&mut self, mut offset: u64, mut bytes: u64) {
         if bytes == 0 {
             return;
         }

@@ -4,7 +4,7 @@ use super::{LaneChoice, Schedule, ready_on};
 use crate::compile::lower::Lowered;
 use crate::machine::Machine;
 
-pub fn run(lowered: &Lowered, machine: &Machine) -> Schedule {
+pub(crate) fn run(lowered: &Lowered, machine: &Machine) -> Schedule {
     let choice = LaneChoice::new(machine);
     let mut schedule = Schedule::new(choice.lanes, lowered.len());
     let mut free = vec![0u64; choice.lanes];

@@ -48,7 +48,7 @@ struct Simulation<'a> {
     out: Schedule,
 }
 
-pub fn run(lowered: &Lowered, machine: &Machine, ranks: &[u64]) -> Schedule {
+pub(crate) fn run(lowered: &Lowered, machine: &Machine, ranks: &[u64]) -> Schedule {
     let choice = LaneChoice::new(machine);
     let mut simulation = Simulation {
         lowered,

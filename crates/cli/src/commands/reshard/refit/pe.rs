@@ -36,7 +36,7 @@ pub(super) struct PeReport {
 
 impl PeReport {
     /// One line, by which a process tells the one that started it.
-    pub fn to_text(&self) -> String {
+    pub(super) fn to_text(&self) -> String {
         let numbers =
             [self.bytes_total, self.bytes_moved, self.wrong_tensors].map(|n| n.to_string());
         let times = self.refit_ms.iter().map(f64::to_string);
@@ -44,7 +44,7 @@ impl PeReport {
     }
 
     /// Reads that line.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let line = text.lines().find_map(|line| line.strip_prefix("PE "))?;
         let words: Vec<&str> = line.split(' ').collect();
         let [total, moved, wrong, times @ ..] = &words[..] else { return None };
@@ -59,14 +59,14 @@ impl PeReport {
 
 impl Setup {
     /// Joins the group that this process was started for and does this PE's part.
-    pub fn join_and_run(&self, role: &Role) -> Result<PeReport, String> {
+    pub(super) fn join_and_run(&self, role: &Role) -> Result<PeReport, String> {
         let options =
             shm::Options { depth: self.depth, slot_bytes: self.slot_bytes, ..Default::default() };
         self.run(role.join(self.pes, &options, self.timeout)?)
     }
 
     /// This PE's part over any transport.
-    pub fn run(&self, endpoint: impl Transport + 'static) -> Result<PeReport, String> {
+    pub(super) fn run(&self, endpoint: impl Transport + 'static) -> Result<PeReport, String> {
         self.refit(endpoint).map_err(|error| error.to_string())
     }
 
