@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use syncline_device::CancelToken;
+use syncline_transport::tcp::{self, MeetingPlace, Token};
 use syncline_transport::{Transport, Wait, shm};
 
 use super::{AddressError, GroupAddress, Launched, LaunchedError};
@@ -18,6 +19,8 @@ pub struct GroupOptions {
     pub depth: Option<usize>,
     /// Bytes of each slot.
     pub slot_bytes: Option<usize>,
+    /// What only members of a group over TCP know; it is never sent.
+    pub token: Token,
     /// How long to wait for the others.
     pub timeout: Duration,
 }
@@ -25,7 +28,8 @@ pub struct GroupOptions {
 impl Default for GroupOptions {
     fn default() -> Self {
         let timeout = Duration::from_secs(60);
-        Self { rank: None, size: None, depth: None, slot_bytes: None, timeout }
+        let (token, slots) = (Token::default(), None);
+        Self { rank: None, size: None, depth: slots, slot_bytes: slots, token, timeout }
     }
 }
 
@@ -60,12 +64,9 @@ pub enum JoinGroupError {
     /// Shared memory cannot be joined.
     #[error(transparent)]
     Shm(#[from] shm::JoinError),
-    /// This version has no such transport yet.
-    #[error("this version cannot join {address}: use shm:NAME or mpi:")]
-    Unsupported {
-        /// The group.
-        address: GroupAddress,
-    },
+    /// A group over TCP cannot be joined.
+    #[error(transparent)]
+    Tcp(#[from] tcp::JoinError),
     /// MPI is not built in.
     #[error(transparent)]
     NoMpi(#[from] syncline_mpi::Unavailable),
@@ -137,7 +138,14 @@ fn join_as(
             shared.slot_bytes = options.slot_bytes.unwrap_or(shared.slot_bytes);
             Ok(Box::new(shm::join(name, rank, size, &shared, wait)?))
         }
-        other => Err(JoinGroupError::Unsupported { address: other.clone() }),
+        GroupAddress::Tcp { host, port, name } => {
+            let meeting = MeetingPlace { host: host.clone(), port: *port, name: name.clone() };
+            let mut slots = tcp::Options { token: options.token.clone(), ..Default::default() };
+            slots.depth = options.depth.unwrap_or(slots.depth);
+            slots.slot_bytes = options.slot_bytes.unwrap_or(slots.slot_bytes);
+            Ok(Box::new(tcp::join(&meeting, rank, size, &slots, wait)?))
+        }
+        GroupAddress::Mpi => join_mpi(options, wait),
     }
 }
 
@@ -158,37 +166,37 @@ fn join_mpi(options: &GroupOptions, wait: &Wait<'_>) -> Result<Box<dyn Transport
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
+    use syncline_transport::Session;
+
     use super::*;
 
     #[test]
-    fn threads_join_by_a_name_and_move_a_message() {
-        let name = format!("shm:by-address-{}", std::process::id());
-        std::thread::scope(|scope| {
-            for rank in 0..2 {
-                let name = &name;
-                scope.spawn(move || {
-                    let options = GroupOptions {
-                        rank: Some(rank),
-                        size: Some(2),
-                        slot_bytes: Some(4096),
-                        ..GroupOptions::default()
-                    };
-                    let transport = join_group(Some(name), &options).unwrap();
-                    assert_eq!((transport.rank(), transport.shape().slot_bytes), (rank, 4096));
-                    let wait = Wait::timeout(options.timeout);
-                    let fill = &mut |slot: &mut [u8]| {
-                        slot.fill(rank as u8);
-                        Default::default()
-                    };
-                    transport.send(1 - rank, 3, fill, &wait).unwrap();
-                    let take = &mut |_, bytes: &[u8]| {
-                        assert_eq!(bytes, [1 - rank as u8; 3]);
-                        Ok(())
-                    };
-                    transport.receive(1 - rank, take, &wait).unwrap();
-                });
-            }
-        });
+    fn threads_join_by_each_address_and_finish_a_session() {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let addresses =
+            [format!("shm:address-{}", std::process::id()), format!("tcp://127.0.0.1:{port}/p")];
+        for address in &addresses {
+            std::thread::scope(|scope| {
+                for rank in 0..2 {
+                    scope.spawn(move || {
+                        let options = GroupOptions {
+                            rank: Some(rank),
+                            size: Some(2),
+                            slot_bytes: Some(4096),
+                            token: Token::new("secret"),
+                            ..GroupOptions::default()
+                        };
+                        let mut transport = join_group(Some(address), &options).unwrap();
+                        assert_eq!((transport.rank(), transport.shape().slot_bytes), (rank, 4096));
+                        let wait = Wait::timeout(options.timeout);
+                        let session = Session::enter(&mut transport, 7, &wait).unwrap();
+                        session.finish(&wait).unwrap();
+                    });
+                }
+            });
+        }
     }
 
     #[test]

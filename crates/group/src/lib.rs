@@ -28,3 +28,4 @@ mod launched;
 pub use address::{AddressError, GroupAddress};
 pub use join::{GroupOptions, JoinGroupError, join_group, join_group_until};
 pub use launched::{Launched, LaunchedError};
+pub use syncline_transport::tcp::Token;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use syncline_sync::{AcrossProcesses, EventCount, Spin, lock};
+use syncline_sync::{EventCount, Sharing, Spin, lock};
 
 use super::board::{ABSENT, Board, FULL, JOINED, LEFT};
 use super::failure::Shape;
@@ -433,7 +433,7 @@ impl Drop for Endpoint {
 }
 
 /// Parks until `event` has moved on from `seen`, for `longest` at most.
-fn park(event: &EventCount<AcrossProcesses>, seen: u32, longest: Duration) {
+pub(crate) fn park<S: Sharing>(event: &EventCount<S>, seen: u32, longest: Duration) {
     if !Spin::member().until(|| event.epoch() != seen) {
         event.park(seen, Some(Instant::now() + longest));
     }

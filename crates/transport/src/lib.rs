@@ -3,8 +3,9 @@
 //! A [`Transport`] lets PEs agree on the start and the end of each refit ([`ControlPlane`]),
 //! carries messages in slots ([`DataPlane`]), and, where PEs share memory, hands out [`Window`]s
 //! that peers write directly ([`MemoryPlane`]). A [`Session`] is one refit that all have entered.
-//! Two transports are here: [`local`] for threads and [`shm`] for processes of one host.
-//! `README.md` beside this file explains the protocol that both share.
+//! Three transports are here: [`local`] for threads, [`shm`] for processes of one host and [`tcp`]
+//! for processes of any hosts. `README.md` beside this file explains the protocol that the first
+//! two share.
 //!
 //! Every wait is bounded by a [`Wait`]: a deadline, and a token to cancel by. A group that has
 //! failed stays failed, and every call on every PE returns the same [`Failure`].
@@ -25,6 +26,7 @@ mod region;
 mod session;
 pub mod shm;
 mod slots;
+pub mod tcp;
 mod window;
 
 use std::time::{Duration, Instant};

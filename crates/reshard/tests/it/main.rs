@@ -14,7 +14,7 @@
 //! | `processes` | groups of real processes: kill -9, absent, full, stale, a thousand refits |
 //! | `services` | promises of the service that need threads: readers, large copies, transports that copy |
 //! | `suite` | the one suite of every transport, which MPI's tests run too |
-//! | `threads` | the suite over `local` and `shm`, with threads as PEs |
+//! | `threads` | the suite over `local`, `shm` and `tcp`, with threads as PEs |
 //!
 //! `arrays` and `meshes` are those of the layout crate's own tests: the same layouts, and the same
 //! oracle.

@@ -1,10 +1,11 @@
 //! The suite of every transport, with threads as PEs.
 
 use std::collections::HashMap;
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 
-use syncline_transport::{Endpoint, Transport, Wait, local, shm};
+use syncline_transport::{Endpoint, Transport, Wait, local, shm, tcp};
 
 use crate::groups::PATIENCE;
 use crate::processes::fresh_name;
@@ -15,11 +16,14 @@ use crate::suite::{self, Fixture};
 enum Over {
     Local,
     Shm,
+    Tcp,
 }
 
 /// What the threads of one job share.
 struct Job {
     name: String,
+    /// Where groups over TCP meet, one after the other.
+    port: u16,
     over: Over,
     size: usize,
     /// Endpoints that were made together and are not taken yet, by join.
@@ -72,6 +76,15 @@ impl Fixture for Thread<'_> {
                 let joined = shm::join(&name, self.rank, *size, &options, &wait);
                 joined.map(|endpoint| Box::new(endpoint) as _).map_err(|error| error.to_string())
             }
+            Over::Tcp => {
+                // Heartbeats that a busy machine does not miss.
+                let silence = PATIENCE / 2;
+                let options = tcp::Options { depth, slot_bytes, silence, ..Default::default() };
+                let port = self.job.port;
+                let meeting = tcp::MeetingPlace { host: "127.0.0.1".to_owned(), port, name };
+                let joined = tcp::join(&meeting, self.rank, *size, &options, &wait);
+                joined.map(|endpoint| Box::new(endpoint) as _).map_err(|error| error.to_string())
+            }
         }
     }
 
@@ -114,6 +127,7 @@ fn check(over: Over, sizes: &[usize]) {
     for &size in sizes {
         let job = Job {
             name: fresh_name(),
+            port: TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port(),
             over,
             size,
             made: Mutex::default(),
@@ -146,4 +160,9 @@ fn the_suite_over_local() {
 #[test]
 fn the_suite_over_shm() {
     check(Over::Shm, &[1, 2, 4, 7]);
+}
+
+#[test]
+fn the_suite_over_tcp() {
+    check(Over::Tcp, &[1, 2, 4, 7]);
 }

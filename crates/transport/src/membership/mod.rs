@@ -170,6 +170,21 @@ impl Member {
         &self.members
     }
 
+    /// Returns `true` if `peer` has said that it leaves.
+    pub fn has_left(&self, peer: usize) -> bool {
+        self.left.contains(&peer)
+    }
+
+    /// Returns the member that this one waits for, as far as it knows.
+    pub fn awaited(&self) -> usize {
+        let leader = self.leader();
+        let has_voted = |member: &usize| self.round.votes.contains_key(member);
+        match leader == self.me {
+            true => self.members.iter().copied().find(|one| !has_voted(one)).unwrap_or(leader),
+            false => leader,
+        }
+    }
+
     /// Returns `true` if the members that are not known to be gone are enough to decide.
     pub fn can_decide(&self) -> bool {
         self.standing == Standing::Member

@@ -1,8 +1,8 @@
 //! The one suite of every transport: what a PE of any group does, and what must then hold.
 //!
 //! A [`Fixture`] is one PE of a job, which joins as many groups as the suite asks for. Every PE of
-//! the job runs [`SET`] in the same order: threads over `local` and `shm` (`threads`), ranks of MPI
-//! in that crate's own tests.
+//! the job runs [`SET`] in the same order: threads over `local`, `shm` and `tcp` (`threads`), ranks
+//! of MPI in that crate's own tests.
 
 mod refits;
 mod services;
