@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::command::{self, output};
+use crate::python;
 use crate::steps::{Steps, note};
 
 /// Where virtual environments lie, by the names of their suites.
@@ -19,8 +20,10 @@ const SPARE_BYTES: u64 = 2 << 30;
 
 /// A suite of tests that needs more than a machine should have for the other tests.
 pub struct Suite {
-    /// The name of the suite, of its step and of its folder.
+    /// The name of the suite and of its step.
     pub name: &'static str,
+    /// The folder of the virtual environment; suites of one folder install the same.
+    pub environment: &'static str,
     /// What pip installs, with versions.
     pub packages: &'static [&'static str],
     /// What pip is told besides, such as an index.
@@ -32,13 +35,37 @@ pub struct Suite {
 }
 
 /// Every suite.
-const SUITES: &[Suite] = &[Suite {
-    name: "transformers",
-    packages: &["torch==2.15.0", "transformers==5.23.0"],
+const SUITES: &[Suite] = &[
+    Suite { name: "transformers", run: transformers, ..WITH_TORCH },
+    Suite { name: "torch", run: |python| package(python, "test_torch.py"), ..WITH_TORCH },
+    Suite { name: "megatron", run: |python| package(python, "test_megatron.py"), ..WITH_TORCH },
+];
+
+/// torch is downloaded once for all suites that use it.
+const WITH_TORCH: Suite = Suite {
+    name: "",
+    environment: "torch",
+    packages: &[
+        "torch==2.15.0",
+        "transformers==5.23.0",
+        "megatron-core==0.16.1",
+        "safetensors==0.8.0",
+        "ml_dtypes",
+        "pytest",
+    ],
     pip_arguments: &[],
     needs_bytes: 9 << 30,
-    run: transformers,
-}];
+    run: |_| Ok(()),
+};
+
+/// Installs the Python package and runs its tests in `file`.
+fn package(python: &Path, file: &str) -> Result<(), String> {
+    python::install_wheel(&python::wheel()?, python)?;
+    let mut tests = Command::new(python);
+    tests.args(["-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", file]);
+    // Not from the package's own folder: the installed package is tested.
+    command::run(tests.current_dir("python/tests/integrations").env_remove("PYTHONPATH"))
+}
 
 /// Splits tiny models of every family, and runs the ranks side by side in transformers' modules.
 fn transformers(python: &Path) -> Result<(), String> {
@@ -69,7 +96,7 @@ fn run_suites(suites: &[Suite], only: &[&str], folder: &Path) -> Result<(), Stri
     let mut steps = Steps::new(only);
     for suite in suites {
         steps.step(suite.name, || {
-            let python = environment(suite, &folder.join(suite.name))?;
+            let python = environment(suite, &folder.join(suite.environment))?;
             (suite.run)(&python)
         });
     }
@@ -133,7 +160,14 @@ mod tests {
     use super::*;
 
     fn suite(needs_bytes: u64, run: fn(&Path) -> Result<(), String>) -> Suite {
-        Suite { name: "example", packages: &[], pip_arguments: &[], needs_bytes, run }
+        Suite {
+            name: "example",
+            environment: "example",
+            packages: &[],
+            pip_arguments: &[],
+            needs_bytes,
+            run,
+        }
     }
 
     #[test]

@@ -40,20 +40,26 @@ pub fn wheel() -> Result<PathBuf, String> {
 
 /// Makes an environment at `folder` and installs the wheel there with `packages`; returns its
 /// Python.
-pub fn install(wheel: &Path, folder: &Path, packages: &[&str]) -> Result<PathBuf, String> {
+fn install(wheel: &Path, folder: &Path, packages: &[&str]) -> Result<PathBuf, String> {
     let python =
         std::path::absolute(folder).map_err(|error| error.to_string())?.join("bin/python3");
     if !python.exists() {
         command::run(Command::new("python3").args(["-m", "venv"]).arg(folder))?;
     }
-    let mut pip = Command::new(&python);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-    command::run(pip.args(packages))?;
-    let mut pip = Command::new(&python);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-    // The version stays the same from build to build.
-    command::run(pip.arg("--force-reinstall").arg("--no-deps").arg(wheel))?;
+    command::run(pip(&python).args(packages))?;
+    install_wheel(wheel, &python)?;
     Ok(python)
+}
+
+/// Installs the wheel for `python`, over one of the same version too.
+pub fn install_wheel(wheel: &Path, python: &Path) -> Result<(), String> {
+    command::run(pip(python).args(["--force-reinstall", "--no-deps"]).arg(wheel))
+}
+
+fn pip(python: &Path) -> Command {
+    let mut pip = Command::new(python);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    pip
 }
 
 /// Builds the wheel, installs it into a new environment, and runs the package's tests there.

@@ -186,14 +186,14 @@ fn row(line: usize, text: &str) -> Row {
     Row { line, crates: crates.collect(), unknown: unknown.map(str::to_owned).collect() }
 }
 
-/// Reads the manifests of `crates/*`, `bench` and `xtask`, by folder. Dependencies of tests are
-/// not architecture.
+/// Reads the manifests of `crates/*`, `bench`, `python` and `xtask`, by folder. Dependencies of
+/// tests are not architecture.
 fn manifests(files: &[File]) -> BTreeMap<String, Manifest> {
     let manifest = |file: &File| {
         let folder = file.path.strip_suffix("/Cargo.toml")?;
         let folder = match folder.strip_prefix("crates/") {
             Some(name) => name,
-            None => ["bench", "xtask"].into_iter().find(|&name| name == folder)?,
+            None => ["bench", "python", "xtask"].into_iter().find(|&name| name == folder)?,
         };
         let table: toml::Table = file.text.parse().ok()?;
         let platforms = table.get("target").and_then(toml::Value::as_table);
