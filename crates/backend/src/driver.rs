@@ -12,17 +12,20 @@ mod device;
 mod events;
 mod lane;
 mod launch;
+mod programs;
 mod queue;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use device::DriverDevice;
-pub use lane::{Closer, DriverLane};
+pub use lane::DriverLane;
 pub use launch::{Launch, host_start, memory_of, refuse_between_hosts};
+pub use programs::{CompiledProgram, ProgramCache};
 pub use queue::Ending;
 
 use crate::Bridge;
-use syncline_device::{CommandTime, Copy, DeviceError, DeviceSpec, Dispatch, Fill};
+use syncline_device::{Backend, CommandTime, Copy, DeviceError, DeviceSpec, Dispatch, Fill};
 
 /// One device of a driver, as its lanes use it.
 ///
@@ -52,8 +55,11 @@ pub unsafe trait Driver: Send + Sync + Sized + 'static {
     /// The bridge that the lanes of this device use.
     fn bridge(&self) -> &Bridge;
 
-    /// See [`Lane::can_access`](syncline_device::Lane::can_access).
-    fn can_access(&self, device: DeviceSpec) -> bool;
+    /// See [`Lane::can_access`](syncline_device::Lane::can_access). Unless a driver says more: the
+    /// device itself, and CPU devices.
+    fn can_access(&self, device: DeviceSpec) -> bool {
+        device.backend == Backend::Cpu || device == self.device()
+    }
 
     /// A new queue.
     fn open_queue(&self) -> Result<Self::Queue, DeviceError>;
@@ -97,6 +103,12 @@ pub unsafe trait Driver: Send + Sync + Sized + 'static {
     fn read_times(&self, times: Self::Times, value: u64, out: &mut Vec<CommandTime>) {
         let _ = (times, value, out);
     }
+}
+
+/// Returns a number for [`Driver::context`] that no other context of the process has.
+pub fn new_context_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// What came of handing commands over.

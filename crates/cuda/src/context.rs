@@ -1,11 +1,11 @@
 //! What the lanes, the memory and the programs of one device share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use cudarc::driver::result;
 use cudarc::driver::sys::CUdevice_attribute;
 use syncline_backend::Bridge;
+use syncline_backend::driver::new_context_id;
 use syncline_device::{DeviceError, DeviceSpec, Pool};
 
 use crate::api::{EventPool, Pinned, Primary, refused};
@@ -28,7 +28,6 @@ pub(crate) struct Context {
 impl Context {
     /// Opens device number `spec.index` of the driver, which is loaded and initialised.
     pub(crate) fn open(spec: DeviceSpec) -> Result<Self, DeviceError> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         let failed = |error| refused(spec, "the device", error);
         let device = result::device::get(spec.index as i32).map_err(failed)?;
         let ask = |what| {
@@ -40,7 +39,7 @@ impl Context {
         let items = ask(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
         let primary = Arc::new(Primary::retain(device).map_err(failed)?);
         Ok(Self {
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            id: new_context_id(),
             spec,
             bridge: Bridge::start(&format!("{spec} bridge"), spec)?,
             programs: Programs::new(primary.clone(), format!("compute_{major}{minor}")),

@@ -7,7 +7,7 @@ use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUresult, CUstream};
 use syncline_backend::Bridge;
 use syncline_backend::driver::{Driver, Ending, HandedOver};
-use syncline_device::{Backend, Copy, DeviceError, DeviceSpec, Dispatch, Fill};
+use syncline_device::{Copy, DeviceError, DeviceSpec, Dispatch, Fill};
 
 use crate::api::{Event, Stream, check, refused, text};
 use crate::command::Op;
@@ -31,10 +31,6 @@ unsafe impl Driver for Preparer {
 
     fn bridge(&self) -> &Bridge {
         &self.context.bridge
-    }
-
-    fn can_access(&self, device: DeviceSpec) -> bool {
-        device.backend == Backend::Cpu || device == self.context.spec
     }
 
     fn open_queue(&self) -> Result<Stream, DeviceError> {
@@ -67,7 +63,12 @@ unsafe impl Driver for Preparer {
         let enqueued = unsafe { self.enqueue(queue, ops, after) };
         // What was enqueued before an error runs, and must have ended before anybody is told.
         let event = self.context.events.record(queue);
-        let asked = ask_for_end(queue, ending);
+        // A callback of a stream, and not a host function: the latter is left out where something
+        // before it has failed. SAFETY: `ended` takes the address back, once; where this fails, it
+        // is not called.
+        let asked = unsafe {
+            ending.pass(|data| check(sys::cuStreamAddCallback(queue.handle, Some(ended), data, 0)))
+        };
         let has_ended = asked.is_err();
         if has_ended {
             // The driver is beyond reporting: wait for it here.
@@ -103,22 +104,10 @@ impl Preparer {
     }
 }
 
-fn ask_for_end(queue: &Stream, ending: Ending<Preparer>) -> Result<(), DriverError> {
-    let data = ending.into_raw();
-    // A callback of a stream, and not a host function: the latter is left out where something
-    // before it has failed. SAFETY: `ended` takes the address back, and is called once.
-    let asked = check(unsafe { sys::cuStreamAddCallback(queue.handle, Some(ended), data, 0) });
-    if asked.is_err() {
-        // SAFETY: the driver refused, so that nobody else has the address.
-        drop(unsafe { Ending::<Preparer>::from_raw(data) });
-    }
-    asked
-}
-
 /// The driver calls this when all before it in the stream has ended, on a thread of its own, where
 /// it must not be called.
 unsafe extern "C" fn ended(_stream: CUstream, status: CUresult, data: *mut c_void) {
-    // SAFETY: `ask_for_end` passed this address, for one call.
+    // SAFETY: `hand_over` passed this address, for one call.
     let ending = unsafe { Ending::<Preparer>::from_raw(data) };
     // Its name without asking the driver for words.
     ending.end(check(status).map_err(|error| format!("{:?}", error.0).into()));

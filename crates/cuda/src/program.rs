@@ -1,14 +1,12 @@
 //! Programs: PTX, or CUDA C that NVIDIA's compiler library turns into PTX where it is installed.
 
-use std::collections::HashMap;
 use std::ffi::{CStr, CString};
-use std::sync::{Arc, Mutex, OnceLock};
-
-use syncline_sync::lock;
+use std::sync::Arc;
 
 use cudarc::driver::result;
 use cudarc::driver::sys::CUfunction;
 use cudarc::nvrtc::{CompileError, CompileOptions, compile_ptx_with_opts};
+use syncline_backend::driver::{CompiledProgram, ProgramCache};
 use syncline_device::{DeviceError, KernelSource};
 
 use crate::api::{Module, Primary, text};
@@ -18,19 +16,14 @@ pub(crate) struct Programs {
     primary: Arc<Primary>,
     /// What to compile for, such as `compute_80`.
     architecture: String,
-    /// By text, so that sources with the same text are compiled once.
-    loaded: Mutex<HashMap<Arc<str>, Loaded>>,
-    /// By the key of the source: what a dispatch looks up.
-    entries: Mutex<HashMap<usize, Arc<Entry>>>,
+    cache: ProgramCache<Module, Entry>,
 }
-
-type Loaded = Arc<OnceLock<Result<Module, Arc<str>>>>;
 
 /// A function that can be launched.
 pub(crate) struct Entry {
     pub(crate) function: Function,
     /// What the function lives in.
-    _module: Loaded,
+    _module: CompiledProgram<Module>,
 }
 
 /// A function's handle.
@@ -44,7 +37,7 @@ unsafe impl Sync for Function {}
 
 impl Programs {
     pub(crate) fn new(primary: Arc<Primary>, architecture: String) -> Self {
-        Self { primary, architecture, loaded: Mutex::default(), entries: Mutex::default() }
+        Self { primary, architecture, cache: ProgramCache::new() }
     }
 
     /// What `source` starts.
@@ -56,34 +49,23 @@ impl Programs {
         kernel: &Arc<str>,
         source: &KernelSource,
     ) -> Result<Arc<Entry>, DeviceError> {
-        if let Some(found) = lock(&self.entries).get(&source.key()) {
-            return Ok(found.clone());
-        }
-        let failed = |message: String| DeviceError::KernelFailed {
-            kernel: kernel.clone(),
-            task: None,
-            message: message.into(),
-        };
-        let loaded = lock(&self.loaded).entry(source.text().clone()).or_default().clone();
-        // Other programs are compiled at the same time; whoever needs this one waits for it.
-        let module = loaded.get_or_init(|| self.load(source.text()));
-        let module = module.as_ref().map_err(|log| failed(log.to_string()))?;
-        let name = CString::new(&**source.entry())
-            .map_err(|_| failed(format!("`{}` cannot be a function's name", source.entry())))?;
-        // SAFETY: the module is loaded, and lives as long as the entry.
-        let found = self
-            .primary
-            .enter()
-            .and_then(|()| unsafe { result::module::get_function(module.handle, name) });
-        let function = found.map_err(|error| {
-            let entry = source.entry();
-            failed(format!(
-                "there is no `extern \"C\" __global__` function `{entry}`: {}",
-                text(error)
-            ))
-        })?;
-        let entry = Entry { function: Function(function), _module: loaded.clone() };
-        Ok(lock(&self.entries).entry(source.key()).or_insert_with(|| Arc::new(entry)).clone())
+        self.cache.get(
+            kernel,
+            source,
+            |text| self.load(text),
+            |module, name| {
+                // SAFETY: the module is loaded, and lives as long as the entry.
+                let found = self
+                    .primary
+                    .enter()
+                    .and_then(|()| unsafe { result::module::get_function(module.handle, name) });
+                let function = found.map_err(|error| {
+                    let (entry, error) = (source.entry(), text(error));
+                    format!("there is no `extern \"C\" __global__` function `{entry}`: {error}")
+                })?;
+                Ok(Entry { function: Function(function), _module: module })
+            },
+        )
     }
 
     fn load(&self, source: &str) -> Result<Module, Arc<str>> {

@@ -1,6 +1,7 @@
 //! Lanes: in-order streams of work on one device.
 
 mod core;
+mod open;
 mod spares;
 
 use std::fmt;
@@ -13,6 +14,7 @@ use syncline_sync::lock;
 
 pub(crate) use core::host_timeline;
 pub use core::{LaneCore, fail_signals};
+pub use open::OpenLanes;
 pub use spares::Spares;
 
 use crate::submit::{self, Ordered};

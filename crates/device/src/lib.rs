@@ -59,7 +59,8 @@ pub use kernel::{
     KernelSource, LateArgs, RawArg, Scalar, ScalarType, Strided, StridedMut, WORDS_PER_ARGUMENT,
 };
 pub use lane::{
-    CommandTime, Lane, LaneCore, LaneInfo, LaneKind, Spares, SubmissionGuard, fail_signals,
+    CommandTime, Lane, LaneCore, LaneInfo, LaneKind, OpenLanes, Spares, SubmissionGuard,
+    fail_signals,
 };
 pub use memory::{ALIGNMENT, Allocator, Memory, MemoryUse, Pool};
 pub use point::{Deadline, Point, PointStatus};

@@ -75,7 +75,7 @@ handle!(
 );
 handle!(
     /// A program.
-    Program(cl_program), program::release_program
+    ClProgram(cl_program), program::release_program
 );
 handle!(
     /// A kernel and its arguments.

@@ -1,12 +1,12 @@
 //! Contexts: what the devices that can reach each other's memory share.
 
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use opencl3::command_queue::{CL_QUEUE_PROFILING_ENABLE, create_command_queue};
 use opencl3::context::Context as ClContext;
 use opencl3::types::{cl_context, cl_device_id};
 use syncline_backend::Bridge;
+use syncline_backend::driver::new_context_id;
 use syncline_device::{DeviceError, DeviceSpec};
 
 use crate::api::{Code, Queue};
@@ -36,7 +36,6 @@ impl Context {
         direct: bool,
         cache: Option<std::path::PathBuf>,
     ) -> Result<Self, DeviceError> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         let spec = devices[0].0;
         let ids: Vec<cl_device_id> = devices.iter().map(|(_, of)| of.id.0).collect();
         let made = ClContext::from_devices(&ids, &[], None, ptr::null_mut());
@@ -45,8 +44,7 @@ impl Context {
         let programs = devices.iter().enumerate().map(programs).collect();
         let direct = direct && devices.iter().all(|(_, of)| of.is_direct());
         let bridge = Bridge::start(&format!("{spec} bridge"), spec)?;
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { id, bridge, programs, direct, devices, cl })
+        Ok(Self { id: new_context_id(), bridge, programs, direct, devices, cl })
     }
 
     /// The driver's handle.

@@ -98,7 +98,10 @@ unsafe impl Driver for Preparer {
             // What was enqueued before an error runs, and must have ended before anybody is told.
             _ => marker(queue, after),
         };
-        let end = end.and_then(|event| ask_for_end(&event, ending).map(|()| event));
+        let end = end.and_then(|event| {
+            // SAFETY: `ended` takes the address back, once; where this fails, it is not called.
+            unsafe { ending.pass(|data| on_end(&event, ended, data)) }.map(|()| event)
+        });
         let has_ended = end.is_err();
         if has_ended {
             // The driver is beyond reporting: wait for it here.
@@ -124,21 +127,10 @@ unsafe impl Driver for Preparer {
     }
 }
 
-fn ask_for_end(event: &Event, ending: Ending<Preparer>) -> Result<(), Code> {
-    let data = ending.into_raw();
-    // SAFETY: `ended` takes the address back, and is called once.
-    let asked = unsafe { on_end(event, ended, data) };
-    if asked.is_err() {
-        // SAFETY: the driver refused, so that nobody else has the address.
-        drop(unsafe { Ending::<Preparer>::from_raw(data) });
-    }
-    asked
-}
-
 /// The driver calls this when an event has ended, on any thread, perhaps from within one of our own
 /// calls to it.
 extern "C" fn ended(_event: cl_event, status: cl_int, data: *mut c_void) {
-    // SAFETY: `ask_for_end` passed this address, for one call.
+    // SAFETY: `hand_over` passed this address, for one call.
     let ending = unsafe { Ending::<Preparer>::from_raw(data) };
     ending.end(if status < 0 { Err(Code(status).to_string().into()) } else { Ok(()) });
 }

@@ -1,9 +1,8 @@
 //! Programs: OpenCL C, compiled once for each device of a context and kept on disk between runs.
 
-use std::collections::HashMap;
 use std::ffi::CString;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use syncline_sync::lock;
 
@@ -13,9 +12,10 @@ use opencl3::program::{
     create_program_with_source, get_program_build_info, get_program_info,
 };
 use opencl3::types::{cl_context, cl_device_id};
+use syncline_backend::driver::{CompiledProgram, ProgramCache};
 use syncline_device::{DeviceError, KernelSource};
 
-use crate::api::{ClKernel, Code, Program};
+use crate::api::{ClKernel, ClProgram, Code};
 use crate::describe::Traits;
 use crate::disk::Disk;
 
@@ -26,15 +26,12 @@ pub(crate) struct Programs {
     at: usize,
     device: Traits,
     disk: Option<Disk>,
-    /// By text, so that sources with the same text are compiled once.
-    built: Mutex<HashMap<Arc<str>, Arc<OnceLock<Result<Program, Arc<str>>>>>>,
-    /// By the key of the source: what a dispatch looks up.
-    entries: Mutex<HashMap<usize, Arc<Entry>>>,
+    cache: ProgramCache<ClProgram, Entry>,
 }
 
 /// A function that can be launched.
 pub(crate) struct Entry {
-    built: Arc<OnceLock<Result<Program, Arc<str>>>>,
+    program: CompiledProgram<ClProgram>,
     name: CString,
     /// Kernel objects that nobody uses: making one takes longer than setting its arguments.
     idle: Mutex<Vec<ClKernel>>,
@@ -42,13 +39,7 @@ pub(crate) struct Entry {
 
 impl Programs {
     pub(crate) fn new(at: usize, device: &Traits, cache: Option<PathBuf>) -> Self {
-        Self {
-            at,
-            device: device.clone(),
-            disk: cache.map(Disk::new),
-            built: Mutex::default(),
-            entries: Mutex::default(),
-        }
+        Self { at, device: device.clone(), disk: cache.map(Disk::new), cache: ProgramCache::new() }
     }
 
     /// What `source` starts.
@@ -61,34 +52,18 @@ impl Programs {
         kernel: &Arc<str>,
         source: &KernelSource,
     ) -> Result<Arc<Entry>, DeviceError> {
-        if let Some(found) = lock(&self.entries).get(&source.key()) {
-            return Ok(found.clone());
-        }
-        let failed = |message: String| DeviceError::KernelFailed {
-            kernel: kernel.clone(),
-            task: None,
-            message: message.into(),
-        };
-        let built = lock(&self.built).entry(source.text().clone()).or_default().clone();
-        // Other programs are compiled at the same time; whoever needs this one waits for it.
-        if let Err(log) = built.get_or_init(|| self.build(context, source.text())) {
-            return Err(failed(format!("its OpenCL C does not compile:\n{log}")));
-        }
-        let name = CString::new(&**source.entry())
-            .map_err(|_| failed(format!("`{}` cannot be a function's name", source.entry())))?;
-        let entry = Entry { built, name, idle: Mutex::default() };
-        let first = entry.make().map_err(|code| {
-            failed(format!(
-                "there is no kernel function `{}` in its source: {code}",
-                source.entry()
-            ))
-        })?;
-        lock(&entry.idle).push(first);
-        let mut entries = lock(&self.entries);
-        Ok(entries.entry(source.key()).or_insert_with(|| Arc::new(entry)).clone())
+        let compile = |text: &str| self.build(context, text);
+        self.cache.get(kernel, source, compile, |program, name| {
+            let entry = Entry { program, name, idle: Mutex::default() };
+            let first = entry.make().map_err(|code| {
+                format!("there is no kernel function `{}` in its source: {code}", source.entry())
+            })?;
+            lock(&entry.idle).push(first);
+            Ok(entry)
+        })
     }
 
-    fn build(&self, context: cl_context, text: &str) -> Result<Program, Arc<str>> {
+    fn build(&self, context: cl_context, text: &str) -> Result<ClProgram, Arc<str>> {
         let id = self.device.id.0;
         let name = Disk::name(&[text, &self.device.name, &self.device.driver]);
         let kept = self.disk.as_ref().and_then(|disk| disk.read(&name));
@@ -96,10 +71,11 @@ impl Programs {
             return Ok(program);
         }
         let program = create_program_with_source(context, &[text])
-            .map(Program)
-            .map_err(|code| Code(code).to_string())?;
+            .map(ClProgram)
+            .map_err(|code| format!("its OpenCL C is refused: {}", Code(code)))?;
         if let Err(code) = build_program(program.0, &[id], c"", None, std::ptr::null_mut()) {
-            return Err(log(&program, id, Code(code)).into());
+            let log = log(&program, id, Code(code));
+            return Err(format!("its OpenCL C does not compile:\n{log}").into());
         }
         if let Some(disk) = &self.disk
             && let Ok(found) = get_program_info(program.0, CL_PROGRAM_BINARIES)
@@ -113,15 +89,15 @@ impl Programs {
 }
 
 /// A program from what an earlier run has kept; anything amiss means that there is none.
-fn from_binary(context: cl_context, id: cl_device_id, binary: &[u8]) -> Option<Program> {
+fn from_binary(context: cl_context, id: cl_device_id, binary: &[u8]) -> Option<ClProgram> {
     // SAFETY: the device is one of the context.
     let program = unsafe { create_program_with_binary(context, &[id], &[binary]) };
-    let program = Program(program.ok()?);
+    let program = ClProgram(program.ok()?);
     build_program(program.0, &[id], c"", None, std::ptr::null_mut()).ok()?;
     Some(program)
 }
 
-fn log(program: &Program, id: cl_device_id, code: Code) -> String {
+fn log(program: &ClProgram, id: cl_device_id, code: Code) -> String {
     let found = get_program_build_info(program.0, id, CL_PROGRAM_BUILD_LOG);
     let text = found.map(String::from).unwrap_or_default();
     match text.trim_matches(|c: char| c.is_whitespace() || c == '\0') {
@@ -139,10 +115,7 @@ impl Entry {
     }
 
     fn make(&self) -> Result<ClKernel, Code> {
-        match self.built.get() {
-            Some(Ok(program)) => Ok(ClKernel(create_kernel(program.0, &self.name)?)),
-            _ => unreachable!("an entry is made of a program that was built"),
-        }
+        Ok(ClKernel(create_kernel(self.program.0, &self.name)?))
     }
 }
 

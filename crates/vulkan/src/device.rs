@@ -1,14 +1,13 @@
 //! Vulkan devices: memory, lanes, and the threads that see to them.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use syncline_backend::Bridge;
 use syncline_device::{
     Allocator, Capabilities, Deadline, Device, DeviceError, DeviceInfo, DeviceSpec, Lane, LaneInfo,
-    LaneKind,
+    LaneKind, OpenLanes,
 };
-use syncline_sync::{ignore_poison, lock};
 
 use crate::candidate::Candidate;
 use crate::gpu::Gpu;
@@ -45,7 +44,7 @@ pub(crate) struct VulkanDevice {
     info: DeviceInfo,
     lanes: Vec<Arc<dyn Lane>>,
     /// All lanes ever opened that are still there: they close with the device.
-    opened: Mutex<Vec<Weak<Core>>>,
+    opened: OpenLanes<Core>,
     allocator: Arc<dyn Allocator>,
     kit: Arc<Kit>,
     bridge: Arc<Bridge>,
@@ -94,7 +93,7 @@ impl VulkanDevice {
         let mut device = Self {
             info,
             lanes: Vec::new(),
-            opened: Mutex::default(),
+            opened: OpenLanes::new(),
             allocator,
             kit,
             bridge,
@@ -147,9 +146,7 @@ unsafe impl Device for VulkanDevice {
         let spec = self.info.spec;
         let info = LaneInfo::new(format!("{spec} {name}"), kind, spec);
         let lane = VulkanLane::open(info, &self.kit, self.queue_for(kind), &self.bridge)?;
-        let mut opened = lock(&self.opened);
-        opened.retain(|lane| lane.strong_count() > 0);
-        opened.push(Arc::downgrade(&lane.0));
+        self.opened.add(&lane.0);
         Ok(Arc::new(lane))
     }
 
@@ -160,9 +157,7 @@ unsafe impl Device for VulkanDevice {
 
 impl Drop for VulkanDevice {
     fn drop(&mut self) {
-        let opened = ignore_poison(self.opened.get_mut());
-        let lanes: Vec<_> = opened.iter().filter_map(Weak::upgrade).collect();
-        // All are told before any is waited for: one may wait for another.
+        let lanes = self.opened.living();
         lanes.iter().for_each(|lane| lane.close());
         // A thread of ours that drops the last handle would wait for itself: then the rest ends by
         // itself, and what is in use of the driver lives until it has.

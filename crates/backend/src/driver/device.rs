@@ -1,14 +1,15 @@
 //! Devices over a driver: lanes for kernels and copies, which close with the device.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use syncline_sync::{ignore_poison, lock};
-
 use super::Driver;
-use super::lane::{Closer, DriverLane};
-use syncline_device::{Allocator, Deadline, Device, DeviceError, DeviceInfo, Lane, LaneKind};
+use super::lane::DriverLane;
+use super::queue::LaneQueue;
+use syncline_device::{
+    Allocator, Deadline, Device, DeviceError, DeviceInfo, Lane, LaneKind, OpenLanes,
+};
 
 /// How long a device that is dropped waits for what the driver has begun.
 const CLOSING_TIME: Duration = Duration::from_secs(10);
@@ -27,7 +28,7 @@ pub struct DriverDevice<D: Driver> {
     driver: Arc<D>,
     lanes: Vec<Arc<dyn Lane>>,
     /// All lanes, those opened later included, which close with the device.
-    opened: Mutex<Vec<Closer<D>>>,
+    opened: OpenLanes<LaneQueue<D>>,
 }
 
 impl<D: Driver> DriverDevice<D> {
@@ -41,7 +42,7 @@ impl<D: Driver> DriverDevice<D> {
         driver: Arc<D>,
     ) -> Result<Arc<dyn Device>, DeviceError> {
         let mut device =
-            Self { info, allocator, driver, lanes: Vec::new(), opened: Mutex::default() };
+            Self { info, allocator, driver, lanes: Vec::new(), opened: OpenLanes::new() };
         for (kind, name) in LANES {
             let lane = device.open_lane(kind, name)?;
             device.lanes.push(lane);
@@ -62,9 +63,7 @@ unsafe impl<D: Driver> Device for DriverDevice<D> {
 
     fn open_lane(&self, kind: LaneKind, name: &str) -> Result<Arc<dyn Lane>, DeviceError> {
         let lane = DriverLane::open(&self.driver, kind, name)?;
-        let mut opened = lock(&self.opened);
-        opened.retain(|lane| !lane.is_gone());
-        opened.push(lane.closer());
+        self.opened.add(lane.queue());
         Ok(Arc::new(lane))
     }
 
@@ -75,8 +74,8 @@ unsafe impl<D: Driver> Device for DriverDevice<D> {
 
 impl<D: Driver> Drop for DriverDevice<D> {
     fn drop(&mut self) {
-        let opened = ignore_poison(self.opened.get_mut());
-        opened.iter().for_each(Closer::close);
+        let opened = self.opened.living();
+        opened.iter().for_each(|lane| lane.close());
         // What the driver has begun it ends; a program that exits meanwhile would pull the ground
         // from under it. Work that waits for a lane of another device of the same context may be
         // long in coming, and keeps what it needs.

@@ -10,8 +10,8 @@ use syncline_sync::{ignore_poison, lock};
 use super::queue::{LaneQueue, Pending, Step};
 use super::{Driver, OpList};
 use syncline_device::{
-    Command, CommandTime, Commands, Deadline, DeviceError, DeviceSpec, Lane, LaneInfo, LaneKind,
-    Point, Recording, Timeline, Work,
+    Command, CommandTime, Commands, DeviceError, DeviceSpec, Lane, LaneInfo, LaneKind, Point,
+    Recording, Timeline, Work,
 };
 
 /// A lane over a queue of a driver. Closes when dropped.
@@ -30,9 +30,9 @@ impl<D: Driver> DriverLane<D> {
         Ok(Self { queue, recordings: Mutex::default() })
     }
 
-    /// A handle by which the device closes the lane, without keeping it.
-    pub fn closer(&self) -> Closer<D> {
-        Closer(Arc::downgrade(&self.queue))
+    /// The queue, which the device closes.
+    pub(super) fn queue(&self) -> &Arc<LaneQueue<D>> {
+        &self.queue
     }
 
     /// Appends the steps of `commands` to `steps`, which is empty.
@@ -166,40 +166,5 @@ impl<D: Driver> Drop for DriverLane<D> {
 impl<D: Driver> fmt::Debug for DriverLane<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DriverLane({:?})", self.queue.last())
-    }
-}
-
-/// Closes a lane from outside, if it is still there.
-pub struct Closer<D: Driver>(Weak<LaneQueue<D>>);
-
-impl<D: Driver> Closer<D> {
-    /// Whether the lane is gone.
-    pub fn is_gone(&self) -> bool {
-        self.0.strong_count() == 0
-    }
-
-    /// Closes the lane.
-    pub fn close(&self) {
-        self.0.upgrade().inspect(|lane| lane.close());
-    }
-
-    /// Waits for what the driver has of the lane, and for the bridge to let go of it, until
-    /// `deadline` at the latest. Not on the bridge's thread, which would have to tell.
-    pub fn drain(&self, deadline: Deadline) {
-        let Some(lane) = self.0.upgrade().filter(|lane| !lane.driver.bridge().is_current()) else {
-            return;
-        };
-        if let Some(point) = lane.last_in_flight() {
-            // Whether it ends well is no concern of whoever closes.
-            let _ = point.wait(deadline);
-        }
-        // A program may exit next, and must not find a thread of ours inside of the driver.
-        lane.driver.bridge().settle(deadline);
-    }
-}
-
-impl<D: Driver> fmt::Debug for Closer<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Closer")
     }
 }

@@ -14,8 +14,8 @@ use super::events::{Events, Found};
 use super::{Driver, HandedOver, OpList, call};
 use crate::{BridgeWaker, Woken};
 use syncline_device::{
-    CommandTime, DeviceError, HostFunction, LaneCore, LaneInfo, Lease, Point, PointStatus,
-    Timeline, fail_signals,
+    CommandTime, Deadline, DeviceError, HostFunction, LaneCore, LaneInfo, Lease, Point,
+    PointStatus, Timeline, fail_signals,
 };
 
 /// What a lane's handle, the bridge and the driver's callbacks share.
@@ -309,8 +309,23 @@ impl<D: Driver> LaneQueue<D> {
         self.lock().times.as_mut().map(mem::take).unwrap_or_default()
     }
 
-    /// The last point that the driver has, for those who close the device.
-    pub(super) fn last_in_flight(&self) -> Option<Point> {
+    /// Waits for what the driver has of the lane, and for the bridge to let go of it, until
+    /// `deadline` at the latest. Returns at once on the bridge's thread, which would wait for
+    /// itself.
+    pub(super) fn drain(&self, deadline: Deadline) {
+        if self.driver.bridge().is_current() {
+            return;
+        }
+        if let Some(point) = self.last_in_flight() {
+            // Whether it ends well does not matter to a lane that closes.
+            let _ = point.wait(deadline);
+        }
+        // A program may exit next, and must not find a thread of ours inside of the driver.
+        self.driver.bridge().settle(deadline);
+    }
+
+    /// The last point that the driver has.
+    fn last_in_flight(&self) -> Option<Point> {
         let state = self.lock();
         let last = state.flight.iter().rev().find(|flight| flight.batch.is_some());
         last.map(|flight| state.core.owner().timeline().point(flight.value))
@@ -722,14 +737,28 @@ impl<D: Driver> Ending<D> {
         waker.wake(lane);
     }
 
-    /// As an address for a driver's callback, which passes it to [`Ending::from_raw`].
-    pub fn into_raw(self) -> *mut c_void {
+    /// Has `ask` give the driver an address for its callback, which passes it to
+    /// [`Ending::from_raw`].
+    ///
+    /// # Safety
+    /// `ask` fails only where the driver does not call back.
+    pub unsafe fn pass<E>(self, ask: impl FnOnce(*mut c_void) -> Result<(), E>) -> Result<(), E> {
+        let data = self.into_raw();
+        let asked = ask(data);
+        if asked.is_err() {
+            // SAFETY: the driver refused, so that the address is used here only.
+            drop(unsafe { Self::from_raw(data) });
+        }
+        asked
+    }
+
+    fn into_raw(self) -> *mut c_void {
         let mut room = lock(&self.lane.endings).pop().unwrap_or_default();
         *room = Some(self);
         Box::into_raw(room).cast()
     }
 
-    /// What [`Ending::into_raw`] made an address of.
+    /// Returns what [`Ending::pass`] made an address of.
     ///
     /// # Safety
     /// The address comes from there, for the same driver, and is passed here once.

@@ -1,14 +1,13 @@
 //! CPU devices: a set of worker threads with a memory pool of their own.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 use std::thread;
-
-use syncline_sync::{ignore_poison, lock};
 
 use super::lane::CpuLane;
 use super::memory::CpuAllocator;
 use crate::{
     Allocator, Capabilities, Device, DeviceError, DeviceInfo, DeviceSpec, Lane, LaneInfo, LaneKind,
+    OpenLanes,
 };
 
 /// How a CPU device is set up.
@@ -69,9 +68,8 @@ pub struct CpuDevice {
     info: DeviceInfo,
     allocator: Arc<dyn Allocator>,
     lanes: Vec<Arc<dyn Lane>>,
-    workers: Vec<Arc<CpuLane>>,
-    /// Lanes opened later, which close with the device.
-    opened: Mutex<Vec<Weak<CpuLane>>>,
+    /// All lanes, those opened later included.
+    opened: OpenLanes<CpuLane>,
 }
 
 impl CpuDevice {
@@ -84,27 +82,31 @@ impl CpuDevice {
     /// there if there is no copy lane.
     pub fn open(options: CpuOptions) -> Result<Arc<dyn Device>, DeviceError> {
         let spec = DeviceSpec::cpu(options.index);
-        let mut workers = Vec::new();
+        let (mut lanes, opened) = (Vec::<Arc<dyn Lane>>::new(), OpenLanes::new());
+        let mut start = |kind, name, pin| {
+            let lane = Arc::new(CpuLane::start(LaneInfo::new(name, kind, spec), pin)?);
+            opened.add(&lane);
+            lanes.push(lane);
+            Ok::<(), DeviceError>(())
+        };
         let processors = processors();
         let compute_lanes = options.compute_lanes.max(1);
         for number in 0..compute_lanes {
-            let info = LaneInfo::new(format!("{spec} compute {number}"), LaneKind::Compute, spec);
             // Devices begin at different processors, so that two with one lane each do not share
             // one.
             let slot = options.index as usize * compute_lanes + number;
             let pin = processors.get(slot % processors.len().max(1)).copied();
-            workers.push(Arc::new(CpuLane::start(info, pin.filter(|_| options.pin))?));
+            let pin = pin.filter(|_| options.pin);
+            start(LaneKind::Compute, format!("{spec} compute {number}"), pin)?;
         }
         for number in 0..options.copy_lanes {
-            let info = LaneInfo::new(format!("{spec} copy {number}"), LaneKind::Copy, spec);
-            workers.push(Arc::new(CpuLane::start(info, None)?));
+            start(LaneKind::Copy, format!("{spec} copy {number}"), None)?;
         }
         Ok(Arc::new(Self {
             info: Self::describe(&options),
             allocator: Arc::new(CpuAllocator::new(spec, options.memory_bytes)),
-            lanes: workers.iter().map(|lane| lane.clone() as Arc<dyn Lane>).collect(),
-            workers,
-            opened: Mutex::new(Vec::new()),
+            lanes,
+            opened,
         }))
     }
 }
@@ -138,9 +140,7 @@ unsafe impl Device for CpuDevice {
         let spec = self.info.spec;
         let info = LaneInfo::new(format!("{spec} {name}"), kind, spec);
         let lane = Arc::new(CpuLane::start(info, None)?);
-        let mut opened = lock(&self.opened);
-        opened.retain(|lane| lane.strong_count() > 0);
-        opened.push(Arc::downgrade(&lane));
+        self.opened.add(&lane);
         Ok(lane)
     }
 
@@ -151,10 +151,7 @@ unsafe impl Device for CpuDevice {
 
 impl Drop for CpuDevice {
     fn drop(&mut self) {
-        let opened = ignore_poison(self.opened.get_mut());
-        let mut all = self.workers.clone();
-        all.extend(opened.iter().filter_map(Weak::upgrade));
-        // All are told before any is joined: a worker may be waiting for another one.
+        let all = self.opened.living();
         all.iter().for_each(|lane| lane.close());
         all.iter().for_each(|lane| lane.join());
     }

@@ -31,8 +31,8 @@ impl Point {
     /// then.
     ///
     /// The call comes after a [`Watch::look`] that found the point pending, at the next change of
-    /// its timeline; who is called looks again. Backends use it to hold back work until a timeline
-    /// of somebody else has moved.
+    /// its timeline; the waker then checks again. Backends use it to hold back work until the
+    /// timeline of another backend has moved.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -128,7 +128,8 @@ threads! { true true:
     runtime::stream::Scope<'static>,
     runtime::replay::TaskArgs<'static>, reshard::Reading<'static>, reshard::CopyService<'static>,
     reshard::PipelineExecutor<'static>, reshard::Target<'static, 'static>,
-    transport::Arrival, device::Pool<u8>, device::Spares, kernels::Overlap,
+    transport::Arrival, device::Pool<u8>, device::Spares, device::LaneCore<u8>, device::OpenLanes<u8>,
+    backend::driver::ProgramCache<u8, u8>, backend::driver::CompiledProgram<u8>, kernels::Overlap,
     transport::Session<'static>, transport::FreeSlot,
 }
 
@@ -152,7 +153,6 @@ threads! { false false:
 const EXEMPT: &[&str] = &[
     "Allocator",
     "BackendProbe",
-    "Closer",
     "Composite",
     "ControlPlane",
     "CpuFunction",
