@@ -14,7 +14,7 @@ use syncline_tensor::Region;
 use super::cells::{Cell, Cells, END};
 
 /// Up to this many regions are kept in a plain list, which costs less than the cells.
-const FEW: usize = 64;
+const FEW: usize = 192;
 
 /// The pitch of a buffer that has only been used in whole runs: one row.
 const NO_PITCH: u64 = 1 << 63;

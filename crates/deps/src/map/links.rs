@@ -247,20 +247,8 @@ impl TensorMap {
         let many_are_idle = idle > links.len() / 2;
         match mode {
             Mode::Write => self.cut_links(node, links, alone, previous),
-            _ => {
-                let Self { nodes, cold, remnants, .. } = self;
-                for link in links {
-                    let other = &mut nodes[link.node()].held;
-                    let mark = |held: &mut Generations| match mode {
-                        Mode::Read => held.mark_read(link.covers()),
-                        _ => held.mark_write(mode),
-                    };
-                    mark(other);
-                    if other.flags & CUT != 0 {
-                        remnants.mark(cold[link.node()].remnants, mark);
-                    }
-                }
-            }
+            Mode::Read => self.leave_marks(links, |held, link| held.mark_read(link.covers())),
+            _ => self.leave_marks(links, |held, _| held.mark_write(mode)),
         }
         *match flags {
             LINKED => &mut self.cold[node as usize].links.list,
@@ -271,6 +259,18 @@ impl TensorMap {
             self.drop_idle(node);
         }
         self.drop_emptied();
+    }
+
+    #[inline]
+    fn leave_marks(&mut self, links: &[Link], mark: impl Fn(&mut Generations, Link)) {
+        let Self { nodes, cold, remnants, .. } = self;
+        for &link in links {
+            let other = &mut nodes[link.node()].held;
+            mark(other, link);
+            if other.flags & CUT != 0 {
+                remnants.mark(cold[link.node()].remnants, |held| mark(held, link));
+            }
+        }
     }
 
     /// Cuts the bytes of `node`, which a plain write has touched, out of the accesses remembered at
@@ -285,16 +285,21 @@ impl TensorMap {
         let region = cold[node as usize].region;
         for link in links {
             let other = &mut nodes[link.node()];
+            let partly = !link.covers();
+            if let Some(task) = previous
+                && (alone && partly && other.held.flags & CUT == 0)
+                && other.held.is_used_since(task)
+            {
+                other.held.mark_write(Mode::Write);
+                continue;
+            }
             let theirs = &mut cold[link.node()];
             if !other.is_idle() {
-                if link.covers() {
+                if !partly {
                     other.held.clear(chunks);
                     remnants.clear(&mut theirs.remnants, chunks);
                 } else {
-                    let used = match previous {
-                        Some(task) => other.held.is_used_since(task),
-                        None => theirs.since < other.epoch,
-                    };
+                    let used = previous.is_none() && theirs.since < other.epoch;
                     if alone && used && other.held.flags & CUT == 0 {
                         other.held.mark_write(Mode::Write);
                         continue;

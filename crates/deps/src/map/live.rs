@@ -47,6 +47,12 @@ impl Liveness {
         ring.words[word as usize & (ring.words.len() - 1)] >> (task.sequence() % 64) & 1 == 0
     }
 
+    /// Returns `true` if no task was ever retired.
+    #[inline]
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.rings.is_empty()
+    }
+
     /// Marks `task` as retired; whether it was live until then.
     #[inline]
     pub(crate) fn retire(&mut self, task: TaskId) -> bool {

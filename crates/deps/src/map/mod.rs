@@ -303,14 +303,24 @@ impl TensorMap {
         let mode = seeker.mode;
         let mut links = self.links_of(node, seeker.arg as usize, mode).iter();
         let nodes = self.nodes.as_slice();
+        if self.remnants.is_empty() {
+            // One loop for each of the two common modes, so that neither asks for it at every node.
+            let mut own = &nodes[node as usize].held;
+            loop {
+                match mode {
+                    Mode::Read => self.waits_at(own, Mode::Read, seeker, emit)?,
+                    _ => self.waits_at(own, mode, seeker, emit)?,
+                }
+                match links.next() {
+                    Some(link) => own = &nodes[link.node()].held,
+                    None => return ControlFlow::Continue(()),
+                }
+            }
+        }
         let mut overlap = self.overlap;
         let (mut own, mut at, mut covers) = (&nodes[node as usize].held, node as usize, true);
-        // One loop for each of the two common modes, so that neither asks for it at every node.
         let found = loop {
-            let shown = match mode {
-                Mode::Read => self.waits_at(own, Mode::Read, seeker, emit),
-                _ => self.waits_at(own, mode, seeker, emit),
-            };
+            let shown = self.waits_at(own, mode, seeker, emit);
             if shown.is_break() {
                 break shown;
             }

@@ -310,6 +310,9 @@ impl Generations {
 
     /// Forgets the accesses of retired tasks; whether any other is left.
     pub(super) fn forget_retired(&mut self, chunks: &mut Chunks, live: &Liveness) -> bool {
+        if live.is_untouched() {
+            return !self.is_empty();
+        }
         // A finished reader has waited for the writers, a finished member for those before its
         // group: when a generation is dropped as a whole, none that is left could be missed for it.
         self.writers.retain(chunks, |entry| live.is_live(entry.task));

@@ -130,6 +130,7 @@ fn join(parts: &mut Vec<Region>) {
 pub(super) struct Remnants {
     all: Vec<Remnant>,
     free: u32,
+    count: usize,
     parts: Parts,
     /// Scratch: the parts left of a remnant.
     left: Vec<Region>,
@@ -138,7 +139,7 @@ pub(super) struct Remnants {
 impl Default for Remnants {
     fn default() -> Self {
         let parts = Parts { all: Vec::new(), free: NONE };
-        Self { all: Vec::new(), free: NONE, parts, left: Vec::new() }
+        Self { all: Vec::new(), free: NONE, count: 0, parts, left: Vec::new() }
     }
 }
 
@@ -159,6 +160,12 @@ impl Remnants {
             at = remnant.next;
             Some(remnant)
         })
+    }
+
+    /// Returns `true` if no view has remnants.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
     }
 
     /// The number of accesses that the list `first` remembers.
@@ -198,6 +205,7 @@ impl Remnants {
                 self.parts.replace(&mut remnant.parts, &[]);
                 remnant.next = self.free;
                 self.free = at;
+                self.count -= 1;
                 match self.all.get_mut(before as usize) {
                     Some(before) => before.next = next,
                     None => *first = next,
@@ -273,6 +281,7 @@ impl Remnants {
             let mut remnant = Remnant { held: whole.take(), parts: NONE, next: *first };
             self.parts.replace(&mut remnant.parts, &self.left);
             *first = self.free;
+            self.count += 1;
             match self.all.get_mut(*first as usize) {
                 Some(vacant) => {
                     self.free = vacant.next;
