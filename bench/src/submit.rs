@@ -31,8 +31,34 @@ pub(crate) fn run(effort: Effort) -> Vec<Row> {
         rows.push(row(&format!("random-tiles-{tiles} again"), again(&work, times)));
         rows.push(share_pruned(&format!("random-tiles-{tiles}"), &work));
     }
+    rows.extend(overlaps_in_part(effort));
     if effort != Effort::Smoke {
         rows.extend(by_length(times.min(5)));
+    }
+    rows
+}
+
+/// Views that overlap in part: the time, the edges and the memory of a task must not grow.
+fn overlaps_in_part(effort: Effort) -> Vec<Row> {
+    let powers = match effort {
+        Effort::Smoke => 2..=2,
+        Effort::Quick => 3..=5,
+        Effort::Full => 3..=6,
+    };
+    let mut rows = Vec::new();
+    for (name, arguments) in workloads::partial::ALL {
+        for power in powers.clone() {
+            let work = workloads::partial::workload(arguments, 10u64.pow(power));
+            let name = format!("{name} 10^{power}");
+            rows.push(row(&name, first(&work, if power > 4 { 1 } else { 3 })));
+            let stats = work.run(&mut Outcome::default()).stats();
+            let once = |metric, median| {
+                let figure = Figure { median, spread: 0.0 };
+                Row::new("submit", &*name, metric, stats.tasks, figure)
+            };
+            rows.push(once("edges_per_task", stats.edges as f64 / stats.tasks as f64));
+            rows.push(once("map_kib", stats.map.bytes as f64 / 1024.0));
+        }
     }
     rows
 }

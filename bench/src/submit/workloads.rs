@@ -3,6 +3,8 @@
 //! Each task's arguments are put together on the spot from views that were made before, as a
 //! program would that keeps its tiles; so copying the views is part of the figures.
 
+pub mod partial;
+
 use syncline_deps::{DepInputs, Edge, SubmitOptions, Submitter};
 use syncline_tensor::{Arg, BufferId, Dtype, View};
 
