@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use syncline_layout::{PlanOptions, TransferPlan};
+use syncline_layout::{Fingerprint, PlanOptions, TransferPlan};
 use syncline_tensor::Dtype;
 
 use crate::chunk::{Chunk, chunks};
@@ -245,12 +245,10 @@ impl<'a> Conversion<'a> {
     fn fingerprint(&self) -> String {
         let state = self.source.state();
         let names: String = self.files.iter().map(|file| file.name.as_str()).collect();
-        let hash = |text: &str| {
-            text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-            })
-        };
-        format!("{:016x}-{:016x}", self.plan.fingerprint(), hash(&state) ^ hash(&names))
+        let mut hasher = Fingerprint::new(self.plan.fingerprint());
+        hasher.text(&state);
+        hasher.text(&names);
+        format!("{:016x}-{:016x}", self.plan.fingerprint(), hasher.finish())
     }
 
     /// Which files an earlier run has written, and found right, every byte.

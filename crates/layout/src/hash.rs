@@ -1,33 +1,28 @@
-//! Fingerprints, and a map that hashes with them.
+//! Fingerprints of layouts, plans and whatever a group agrees on.
 
-use std::hash::{BuildHasherDefault, Hasher};
+use xxhash_rust::xxh3::Xxh3;
 
-/// A map with keys that we made ourselves.
-pub(crate) type FastMap<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<Fingerprint>>;
-
-/// A hash that is the same on every machine and in every version.
+/// A hash that is the same on every machine: xxh3 over words and texts in little-endian order.
 ///
-/// It multiplies and folds 64-bit words, and resists no adversary.
-#[derive(Clone, Debug, Default)]
-pub struct Fingerprint(u64);
+/// It resists no adversary.
+#[derive(Clone)]
+pub struct Fingerprint(Xxh3);
 
 impl Fingerprint {
     /// Returns the hash of nothing, different for every seed.
     pub fn new(seed: u64) -> Self {
-        Self(seed ^ 0x9e37_79b9_7f4a_7c15)
+        Self(Xxh3::with_seed(seed))
     }
 
     /// Adds one word.
     pub fn word(&mut self, word: u64) {
-        let product = u128::from(self.0 ^ word) * 0xd6e8_feb8_6659_fd93_u128;
-        // Adding the word keeps a product that became zero from swallowing what follows.
-        self.0 = ((product >> 64) as u64 ^ product as u64).wrapping_add(word).rotate_left(23);
+        self.0.update(&word.to_le_bytes());
     }
 
     /// Adds a text, its length first: neighbouring texts cannot trade characters.
     pub fn text(&mut self, text: &str) {
         self.word(text.len() as u64);
-        self.write(text.as_bytes());
+        self.0.update(text.as_bytes());
     }
 
     /// Adds several words, their number first.
@@ -38,37 +33,15 @@ impl Fingerprint {
         }
     }
 
-    /// Returns the fingerprint. Maps use the trait's `finish`, which skips the last two rounds.
-    pub fn finish(mut self) -> u64 {
-        self.word(0);
-        self.word(0);
-        self.0
+    /// Returns the fingerprint.
+    pub fn finish(&self) -> u64 {
+        self.0.digest()
     }
 }
 
-impl Hasher for Fingerprint {
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.word(u64::from_le_bytes(word));
-        }
-    }
-
-    fn write_u32(&mut self, word: u32) {
-        self.word(u64::from(word));
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        self.word(word);
-    }
-
-    fn write_usize(&mut self, word: usize) {
-        self.word(word as u64);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
+impl std::fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Fingerprint({:016x})", self.finish())
     }
 }
 
@@ -86,5 +59,14 @@ mod tests {
         assert_ne!(of(&["ab", "c"]), of(&["a", "bc"]));
         assert_ne!(of(&[""]), of(&[]));
         assert_eq!(of(&["layer"]), of(&["layer"]));
+    }
+
+    /// Groups agree on it between builds, and conversions that were interrupted know it again.
+    #[test]
+    fn values_do_not_change() {
+        let mut hasher = Fingerprint::new(7);
+        hasher.words(&[1, 2, 3]);
+        hasher.text("layer");
+        assert_eq!(format!("{:016x}", hasher.finish()), "62ed957a200c2337");
     }
 }

@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
+
 /// The first bytes of every file; the last one counts changes of the format.
-const MAGIC: [u8; 8] = *b"slclbin\x02";
+const MAGIC: [u8; 8] = *b"slclbin\x03";
 
 /// A directory of compiled programs.
 pub(crate) struct Disk {
@@ -33,13 +35,13 @@ impl Disk {
 
     /// A name for what `parts` together determine.
     pub(crate) fn name(parts: &[&str]) -> String {
-        let mut hash = OFFSET;
+        let mut hasher = Xxh3::new();
         for part in parts {
             // With its length, so that no two lists run together.
-            hash = mix(hash, &(part.len() as u64).to_le_bytes());
-            hash = mix(hash, part.as_bytes());
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part.as_bytes());
         }
-        format!("{hash:032x}.bin")
+        format!("{:032x}.bin", hasher.digest128())
     }
 
     /// The binary that is kept under `name`, if it is there and whole.
@@ -67,22 +69,13 @@ impl Disk {
 }
 
 fn format_file(binary: &[u8]) -> Vec<u8> {
-    [&MAGIC[..], &mix(OFFSET, binary).to_le_bytes(), binary].concat()
+    [&MAGIC[..], &xxh3_128(binary).to_le_bytes(), binary].concat()
 }
 
 /// The binary of a file, if it is whole. None is empty.
 fn parse(bytes: &[u8]) -> Option<&[u8]> {
     let (sum, binary) = bytes.strip_prefix(&MAGIC)?.split_at_checked(16)?;
-    (!binary.is_empty() && mix(OFFSET, binary).to_le_bytes() == *sum).then_some(binary)
-}
-
-/// The start of FNV-1a with 128 bits: it needs no table, and is the same on every machine and in
-/// every version.
-const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-
-fn mix(hash: u128, bytes: &[u8]) -> u128 {
-    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-    bytes.iter().fold(hash, |hash, &byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
+    (!binary.is_empty() && xxh3_128(binary).to_le_bytes() == *sum).then_some(binary)
 }
 
 #[cfg(test)]

@@ -15,8 +15,8 @@ pub(crate) use data::{ArgRecord, BufferRecord, GraphData, PlaceRecord, TaskRecor
 pub use data::{BufferInfo, BufferKind, GraphEdge, TaskArg, TaskInfo};
 pub use spec::{BufferSpec, DeviceChoice, TaskSpec};
 
-use crate::fx::FxMap;
 use crate::plan::{ARENA_ALIGN, TaskIndex};
+use rustc_hash::FxHashMap;
 
 /// Recorded tasks, their arguments and the edges between them.
 ///
@@ -37,7 +37,7 @@ pub struct TaskGraph {
     submitter: Submitter,
     // Shared with the plans made of it; written in place while there is none.
     data: Arc<GraphData>,
-    place_ids: FxMap<PlaceRecord, u32>,
+    place_ids: FxHashMap<PlaceRecord, u32>,
     /// Of all buffers, each rounded up to what it may take in an arena.
     bytes_total: u64,
 }
@@ -71,7 +71,7 @@ impl TaskGraph {
         Self {
             submitter: Submitter::new(SubmitOptions::default()),
             data: Arc::default(),
-            place_ids: FxMap::default(),
+            place_ids: FxHashMap::default(),
             bytes_total: 0,
         }
     }

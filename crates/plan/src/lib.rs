@@ -36,7 +36,6 @@ mod check;
 mod compile;
 mod cost;
 mod forecast;
-mod fx;
 mod graph;
 mod hazards;
 mod machine;

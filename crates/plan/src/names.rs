@@ -1,6 +1,6 @@
 //! Interned names: every distinct string is kept once and known by a number.
 
-use crate::fx::FxMap;
+use rustc_hash::FxHashMap;
 
 /// A number that stands for a string of its [`Names`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -10,7 +10,7 @@ pub(crate) struct NameId(pub u32);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     strings: Vec<Box<str>>,
-    ids: FxMap<Box<str>, NameId>,
+    ids: FxHashMap<Box<str>, NameId>,
 }
 
 impl Names {
@@ -20,7 +20,7 @@ impl Names {
         let mut sorted: Vec<&str> = strings.iter().map(|name| &**name).collect();
         sorted.sort_unstable();
         let is_unique = sorted.windows(2).all(|pair| pair[0] != pair[1]);
-        is_unique.then(|| Self { strings, ids: FxMap::default() })
+        is_unique.then(|| Self { strings, ids: FxHashMap::default() })
     }
 
     /// The number of `name`, a new one if it was never seen.

@@ -17,7 +17,7 @@ use crate::machine::{Machine, MachineError};
 use crate::plan::ExecutionPlan;
 
 const MAGIC: &[u8; 8] = b"SLPLAN\r\n";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const HEADER_BYTES: usize = MAGIC.len() + 4;
 const CHECKSUM_BYTES: usize = 4;
 

@@ -6,7 +6,7 @@
 
 use super::{Piece, Shard};
 use crate::dims::Dims;
-use crate::hash::FastMap;
+use rustc_hash::FxHashMap;
 
 /// Up to this many classes, comparing a shard with each beats hashing it.
 const SCAN_MAX: u32 = 24;
@@ -26,7 +26,7 @@ impl Classes {
     pub(super) fn new(shards: &[Shard]) -> Self {
         let mut firsts: Vec<u32> = Vec::new();
         let mut of_shard: Vec<u32> = Vec::with_capacity(shards.len());
-        let mut known: FastMap<(&Dims, &[Piece]), u32> = FastMap::default();
+        let mut known: FxHashMap<(&Dims, &[Piece]), u32> = FxHashMap::default();
         let mut last = 0;
         for (at, shard) in (0u32..).zip(shards) {
             let key = (&shard.shape, &shard.pieces[..]);

@@ -11,7 +11,9 @@ use super::traffic::TrafficCounter;
 use super::{PlanOptions, PlanTensor, TransferOp, TransferPlan};
 use crate::dims::Dims;
 use crate::error::LayoutError;
-use crate::hash::{FastMap, Fingerprint};
+use rustc_hash::FxHashMap;
+
+use crate::hash::Fingerprint;
 use crate::layout::{Layout, NameNumbers, Placement, Shard, gcd, scaled};
 use syncline_copy::convert::{self, ConvertError};
 
@@ -148,7 +150,7 @@ fn templates(
 ) -> Result<(Templates, Vec<Scaled>), LayoutError> {
     let mut builder = TemplateBuilder::new(rank);
     let mut of = Vec::with_capacity(tensors.len());
-    let mut known: FastMap<PairKey, u32> = FastMap::default();
+    let mut known: FxHashMap<PairKey, u32> = FxHashMap::default();
     let mut last: Option<((*const Placement, *const Placement), (u32, Dims))> = None;
     for tensor in tensors {
         let (source_unit, target_unit) = tensor.unit_elements();
@@ -335,14 +337,14 @@ struct Copies {
     /// The first unit that each template was asked for in: its boxes become those, in their place.
     units: Vec<Option<Dims>>,
     /// Where boxes in other units start.
-    others: FastMap<(u32, Dims), u32>,
+    others: FxHashMap<(u32, Dims), u32>,
     last: Option<((u32, Dims), u32)>,
 }
 
 impl Copies {
     fn new(templates: &mut Templates) -> Self {
         let units = vec![None; templates.len()];
-        Self { all: templates.take_copies(), units, others: FastMap::default(), last: None }
+        Self { all: templates.take_copies(), units, others: FxHashMap::default(), last: None }
     }
 
     /// The number of the first box of `template`, of which a unit is `unit` elements.

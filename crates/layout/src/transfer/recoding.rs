@@ -14,8 +14,8 @@ use syncline_tensor::Dtype;
 use super::PlanTensor;
 use crate::dims::Dims;
 use crate::error::LayoutError;
-use crate::hash::FastMap;
 use crate::layout::{Layout, Piece, Placement, Shard};
+use rustc_hash::FxHashMap;
 use syncline_copy::convert::mx;
 
 /// How the elements of a tensor change on the way.
@@ -123,7 +123,7 @@ pub(super) fn in_blocks(name: &str, placement: &Placement) -> Result<Placement, 
 
 /// Placements in units of blocks, made once for each that is needed.
 #[derive(Default)]
-pub(super) struct BlockPlacements(FastMap<*const Placement, Arc<Placement>>);
+pub(super) struct BlockPlacements(FxHashMap<*const Placement, Arc<Placement>>);
 
 impl BlockPlacements {
     pub(super) fn new(

@@ -10,8 +10,8 @@ use super::traffic::padded;
 use crate::boxes::merge_boxes;
 use crate::dims::{Dims, NdBox};
 use crate::error::LayoutError;
-use crate::hash::FastMap;
 use crate::layout::{Classes, Piece, Shard};
+use rustc_hash::FxHashMap;
 
 /// Boxes that one receiver needs and that any rank of one source class can supply.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +101,7 @@ impl Templates {
 #[derive(Debug, Default)]
 pub(super) struct RankSets {
     pub(super) sets: Vec<Vec<u32>>,
-    known: FastMap<Vec<u32>, u32>,
+    known: FxHashMap<Vec<u32>, u32>,
 }
 
 impl RankSets {

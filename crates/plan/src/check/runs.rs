@@ -11,9 +11,9 @@ use syncline_tensor::{BufferId, Region};
 
 use super::conflicts::each_overlap;
 use super::{Budget, CheckError, Happens};
-use crate::fx::FxMap;
 use crate::hazards::OpDeps;
 use crate::plan::{ExecutionPlan, OpIndex};
+use rustc_hash::FxHashMap;
 
 /// Distinct sets of bytes, and which ops use them.
 struct Uses {
@@ -26,7 +26,7 @@ struct Uses {
 
 impl Uses {
     fn of(plan: &ExecutionPlan) -> Result<Self, CheckError> {
-        let mut known: FxMap<(BufferId, Region), u32> = FxMap::default();
+        let mut known: FxHashMap<(BufferId, Region), u32> = FxHashMap::default();
         let mut by_block: BTreeMap<BufferId, (Vec<Region>, Vec<u32>)> = BTreeMap::new();
         let mut blocks = Vec::new();
         let mut of_op = vec![Vec::new(); plan.ops.len()];

@@ -1,10 +1,10 @@
 //! Placement: a device for every task and a home for every buffer.
 
 use crate::cost::{CostModel, size_class};
-use crate::fx::FxMap;
 use crate::graph::{BufferKind, GraphData};
 use crate::machine::{DeviceIndex, Machine};
 use crate::names::NameId;
+use rustc_hash::FxHashMap;
 
 use super::error::CompileError;
 
@@ -24,7 +24,7 @@ pub(crate) fn place(
 ) -> Result<Placement, CompileError> {
     let buffer_homes = homes(graph, machine)?;
     let candidates = Candidates::new(graph, machine)?;
-    let mut costs = Costs { graph, machine, model: costs, known: FxMap::default() };
+    let mut costs = Costs { graph, machine, model: costs, known: FxHashMap::default() };
     let mut load = Load::new(graph, machine, &buffer_homes);
     let mut placement =
         Placement { task_devices: Vec::new(), task_costs_ns: Vec::new(), buffer_homes };
@@ -112,7 +112,7 @@ struct Costs<'a> {
     graph: &'a GraphData,
     machine: &'a Machine,
     model: Option<&'a CostModel>,
-    known: FxMap<(NameId, u16, u8), Option<u64>>,
+    known: FxHashMap<(NameId, u16, u8), Option<u64>>,
 }
 
 impl Costs<'_> {

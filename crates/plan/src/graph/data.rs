@@ -7,9 +7,9 @@ use syncline_deps::{EdgeFlags, EdgeKinds};
 use syncline_tensor::{Access, BufferId, View};
 
 use super::DeviceChoice;
-use crate::fx::FxHasher;
 use crate::names::{NameId, Names};
 use crate::plan::TaskIndex;
+use xxhash_rust::xxh3::Xxh3;
 
 /// Who brings a buffer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -148,7 +148,7 @@ impl GraphData {
     }
 
     pub(crate) fn fingerprint(&self) -> u64 {
-        let mut hasher = FxHasher::default();
+        let mut hasher = Xxh3::new();
         for name in self.names.iter() {
             name.hash(&mut hasher);
         }

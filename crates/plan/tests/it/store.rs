@@ -68,5 +68,5 @@ fn a_plan_of_another_graph_or_machine_is_refused() {
     let mut newer = bytes.clone();
     newer[8] = 9;
     let error = ExecutionPlan::from_bytes(&newer).unwrap_err();
-    assert_eq!(error, StoreError::OtherVersion { found: 9, supported: 2 });
+    assert_eq!(error, StoreError::OtherVersion { found: 9, supported: 3 });
 }
