@@ -60,7 +60,7 @@ const WITH_TORCH: Suite = Suite {
 
 /// Installs the Python package and runs its tests in `file`.
 fn package(python: &Path, file: &str) -> Result<(), String> {
-    python::install_wheel(&python::wheel()?, python)?;
+    python::install_wheel(&python::wheel(python::TESTED)?, python)?;
     let mut tests = Command::new(python);
     tests.args(["-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", file]);
     // Not from the package's own folder: the installed package is tested.

@@ -42,7 +42,9 @@ fn main() -> ExitCode {
         Some("test") => setup::run(setup::Need::Tests).and_then(|()| test::run(&rest)),
         Some("tidy") => tidy::run(&rest),
         Some("step") => test::steps(&rest),
-        Some("wheel") => python::wheel().map(|wheel| println!("{}", wheel.display())),
+        Some("wheel") => {
+            python::wheel(python::RELEASE).map(|wheel| println!("{}", wheel.display()))
+        }
         Some("fuzz") => {
             setup::run(setup::Need::Tests).and_then(|()| fuzz::run(&rest, Duration::from_secs(60)))
         }

@@ -8,16 +8,23 @@ use std::process::Command;
 use crate::command;
 use crate::setup;
 
-/// Where wheels are built to.
-const WHEELS: &str = "target/wheels";
+/// A wheel to build: the folder that it goes to, and the options of maturin.
+#[derive(Clone, Copy, Debug)]
+pub struct Build(&'static str, &'static [&'static str]);
+
+/// The wheel that users install.
+pub const RELEASE: Build = Build("target/wheels", &["--release"]);
+/// The wheel of the tests: built as the program is in the other tests, so that they share it.
+pub const TESTED: Build = Build("target/wheels-tested", &[]);
+
 /// Where the wheel is installed for its tests.
 const ENVIRONMENT: &str = "target/python-package";
 /// What the tests use beside what the wheel asks for.
 const PACKAGES: &[&str] = &["pytest", "safetensors>=0.5", "ml_dtypes", "mypy", "auditwheel"];
 const MATURIN: &str = "maturin>=1.9,<2";
 
-/// Builds the wheel and returns its path.
-pub fn wheel() -> Result<PathBuf, String> {
+/// Builds a wheel and returns its path.
+pub fn wheel(Build(folder, options): Build) -> Result<PathBuf, String> {
     let python = setup::python().ok_or("no Python to build the wheel with")?;
     let module = |name: &str| {
         let mut command = Command::new(&python);
@@ -28,14 +35,14 @@ pub fn wheel() -> Result<PathBuf, String> {
         command::run(module("pip").args(["install", "--quiet", MATURIN]))?;
     }
     // Older versions lie there too, and only one is to be found below.
-    let _ = fs::remove_dir_all(WHEELS);
+    let _ = fs::remove_dir_all(folder);
     let mut build = module("maturin");
-    build.args(["build", "--release", "--locked", "--out", WHEELS]);
+    build.args(["build", "--locked", "--out", folder]).args(options);
     command::run(build.args(["--manifest-path", "python/Cargo.toml"]))?;
-    let found = fs::read_dir(WHEELS).map_err(|error| format!("{WHEELS}: {error}"))?;
+    let found = fs::read_dir(folder).map_err(|error| format!("{folder}: {error}"))?;
     let is_wheel = |path: &PathBuf| path.extension().is_some_and(|end| end == "whl");
     let wheel = found.filter_map(|file| Some(file.ok()?.path())).find(is_wheel);
-    wheel.ok_or_else(|| format!("{WHEELS}: maturin has left no wheel"))
+    wheel.ok_or_else(|| format!("{folder}: maturin has left no wheel"))
 }
 
 /// Makes an environment at `folder` and installs the wheel there with `packages`; returns its
@@ -64,7 +71,7 @@ fn pip(python: &Path) -> Command {
 
 /// Builds the wheel, installs it into a new environment, and runs the package's tests there.
 pub fn test() -> Result<(), String> {
-    let wheel = wheel()?;
+    let wheel = wheel(TESTED)?;
     let _ = fs::remove_dir_all(ENVIRONMENT);
     let packages = [PACKAGES, &["numpy"]].concat();
     let python = install(&wheel, Path::new(ENVIRONMENT), &packages)?;
