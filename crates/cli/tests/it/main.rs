@@ -14,6 +14,7 @@
 //! - `reshard_refit`: a made-up model between processes and between threads
 //! - `bench`: rows for tools
 //! - `outputs`: links, modes, devices, pipes and full disks under every command that writes
+//! - `pages`: completions, the manual, and what `doctor` finds
 //! - `documents`: the examples and lists of the pages in `docs/`
 //! - `hostile`: random bytes, sizes that no machine has, names that speak to the terminal, pipes
 //!   and devices
@@ -31,6 +32,7 @@ mod deps_graph;
 mod documents;
 mod hostile;
 mod outputs;
+mod pages;
 mod programs;
 mod report;
 mod reshard_mpi;
