@@ -1,7 +1,7 @@
 //! The `syncline` program, as a library: the binary and `python -m syncline` are the same call.
 //!
 //! Every command goes the same way: what was typed (`clap`) is resolved into loaded inputs and
-//! plain options, which run to an [`Outcome`] or one [`Failure`](outcome::Failure). Exit status 0
+//! plain options, which run to an `Outcome` or one `Failure`. Exit status 0
 //! is success, 1 a check that found something, 2 bad usage or bad input; a closed pipe is success.
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]

@@ -85,11 +85,7 @@ fn ends_in_b(source: &str, at: usize) -> bool {
 /// Returns `true` for a character literal, `false` for a lifetime.
 fn is_char(rest: &str) -> bool {
     let mut chars = rest.chars().skip(1);
-    match (chars.next(), chars.next()) {
-        (Some('\\'), _) => true,
-        (Some(_), Some('\'')) => true,
-        _ => false,
-    }
+    matches!((chars.next(), chars.next()), (Some('\\'), _) | (Some(_), Some('\'')))
 }
 
 fn quoted(rest: &str, quote: char) -> usize {
