@@ -1,14 +1,14 @@
-//! Bridges: one thread between the events of a driver and the timelines of everybody else.
+//! Bridges: one thread between the events of a driver and the timelines of all others.
 //!
 //! A lane of a driver that has events of its own needs the host twice: when a wait is for a point
-//! that the driver does not know, and when work has completed and those who wait for it elsewhere
-//! must learn of it. A [`Bridge`] does both for any number of lanes with one thread, which parks
-//! until there is something to do.
+//! that the driver does not know, and when work has completed and other threads and lanes that wait
+//! for it must learn of it. A [`Bridge`] does both for any number of lanes with one thread, which
+//! parks until there is something to do.
 //!
 //! A lane asks for a call of [`Woken::wake`] when a point is decided ([`Bridge::when`]), and the
 //! driver's callbacks ask for one at once ([`Bridge::wake`]). Calls are made on the bridge's thread
-//! only, so that no code of a lane runs inside of a driver's callback or on the thread of whoever
-//! signals.
+//! only, so that no code of a lane runs inside of a driver's callback or on the thread of a
+//! signaller.
 
 use std::fmt;
 use std::mem;
@@ -21,7 +21,7 @@ use syncline_device::{
 };
 use syncline_sync::{EventCount, lock};
 
-/// What a bridge wakes: a lane, which looks for itself what there is to do.
+/// What a bridge wakes: a lane, which then checks what there is to do.
 pub trait Woken: Send + Sync {
     /// Something may have changed. Called on the bridge's thread; must not wait. A panic ends
     /// there.

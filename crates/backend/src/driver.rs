@@ -1,8 +1,9 @@
 //! Lanes over the queues and events of a driver, the same for every driver that has such.
 //!
 //! A driver (OpenCL, CUDA) has in-order queues, events by which queues wait for each other, and a
-//! way to call back when work has ended. What it does not have is a counter that anybody can wait
-//! for, waits for what nobody has promised yet, and failure that stops exactly what is behind it.
+//! way to call back when work has ended. What it does not have is a counter that any thread can
+//! wait for, waits for values that are not promised yet, and failure that stops exactly the work
+//! behind it.
 //! [`DriverLane`] makes a [`Lane`](syncline_device::Lane) of the former with the latter, and
 //! [`DriverDevice`] a [`Device`](syncline_device::Device). Each backend implements [`Driver`].
 //! `driver/README.md` has the protocol.

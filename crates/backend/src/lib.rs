@@ -7,6 +7,8 @@
 //!
 //! This crate knows nothing of any driver in particular, of task graphs or of plans.
 
+#![warn(unreachable_pub)]
+
 mod bridge;
 #[cfg(feature = "conformance")]
 pub mod conformance;

@@ -86,7 +86,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if self.primary.enter().is_ok() {
-            // SAFETY: made by `new`; what is pending on it completes before the driver lets go of
+            // SAFETY: made by `new`; pending work completes before the driver lets go of
             // it.
             let _ = unsafe { result::stream::destroy(self.handle) };
         }
@@ -117,7 +117,7 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         if self.primary.enter().is_ok() {
-            // SAFETY: loaded by `load`; whoever launches its functions holds it until they have
+            // SAFETY: loaded by `load`; a lane that launches its functions holds it until they have
             // ended.
             let _ = unsafe { result::module::unload(self.handle) };
         }
@@ -163,7 +163,7 @@ impl Drop for EventPool {
     fn drop(&mut self) {
         if self.primary.enter().is_ok() {
             for RawEvent(event) in ignore_poison(self.idle.get_mut()) {
-                // SAFETY: nobody else has it, since it is idle.
+                // SAFETY: it is idle, and so in no other hands.
                 let _ = unsafe { result::event::destroy(*event) };
             }
         }

@@ -13,8 +13,8 @@ use crate::api::{Pinned, Stream, check};
 use crate::memory::CudaMemory;
 use crate::program::Entry;
 
-/// One command of the driver. Whoever enqueues it keeps it, and the leases of the buffers in it,
-/// until it has ended.
+/// One command of the driver. The lane that enqueues it keeps it, and the leases of the buffers in
+/// it, until it has ended.
 pub(crate) enum Op {
     /// Runs a kernel.
     Launch(Launch),

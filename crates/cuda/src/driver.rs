@@ -61,7 +61,7 @@ unsafe impl Driver for Preparer {
     ) -> HandedOver<Self> {
         // SAFETY: the caller's promise.
         let enqueued = unsafe { self.enqueue(queue, ops, after) };
-        // What was enqueued before an error runs, and must have ended before anybody is told.
+        // What was enqueued before an error runs, and must have ended before the lane is told.
         let event = self.context.events.record(queue);
         // A callback of a stream, and not a host function: the latter is left out where something
         // before it has failed. SAFETY: `ended` takes the address back, once; where this fails, it

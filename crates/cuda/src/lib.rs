@@ -22,6 +22,8 @@
 //! }
 //! ```
 
+#![warn(unreachable_pub)]
+
 mod api;
 mod command;
 #[cfg(feature = "conformance")]

@@ -79,7 +79,7 @@ impl Drop for CudaMemory {
     }
 }
 
-// SAFETY: a piece has one place and one size, and is nobody else's until it goes back.
+// SAFETY: a piece has one place and one size, and has one owner until it goes back.
 unsafe impl Memory for CudaMemory {
     fn bytes(&self) -> u64 {
         self.piece().bytes
@@ -94,9 +94,9 @@ unsafe impl Memory for CudaMemory {
             return Ok(());
         }
         let from = self.start() + offset;
-        // SAFETY: the caller vouches for the range and that nobody writes it; the call returns when
-        // the bytes are there. It goes through the default stream, which our streams neither wait
-        // for nor hold up.
+        // SAFETY: the caller vouches for the range and that it is not written; the call returns
+        // when the bytes are there. It goes through the default stream, which our streams neither
+        // wait for nor hold up.
         let done = self
             .piece()
             .primary

@@ -53,5 +53,5 @@ impl Preparer {
     }
 }
 
-/// What is bound begins at a multiple of this many bytes: what the driver aligns allocations to.
+/// Bound memory begins at a multiple of this many bytes: what the driver aligns allocations to.
 const BOUND_ALIGNMENT: u64 = 256;

@@ -25,6 +25,8 @@
 //! # Ok::<(), syncline_device::DeviceError>(())
 //! ```
 
+#![warn(unreachable_pub)]
+
 mod batch;
 pub mod blocked;
 mod buffer;

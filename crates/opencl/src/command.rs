@@ -13,8 +13,8 @@ use crate::api::{Code, Event, Mem, Queue, wait_list};
 use crate::memory::OpenClMemory;
 use crate::program::Taken;
 
-/// One command of the driver. Whoever enqueues it keeps it, and the leases of the buffers in it,
-/// until it has ended.
+/// One command of the driver. The lane that enqueues it keeps it, and the leases of the buffers in
+/// it, until it has ended.
 pub(crate) enum Op {
     /// Runs a kernel whose arguments are set.
     Launch(Launch),

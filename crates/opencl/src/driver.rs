@@ -95,7 +95,7 @@ unsafe impl Driver for Preparer {
         }
         let end = match (last, refused) {
             (Some(last), None) => Ok(last),
-            // What was enqueued before an error runs, and must have ended before anybody is told.
+            // What was enqueued before an error runs, and must have ended before the lane is told.
             _ => marker(queue, after),
         };
         let end = end.and_then(|event| {

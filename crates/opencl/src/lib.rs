@@ -37,6 +37,8 @@
 //! # Ok::<(), syncline_device::DeviceError>(())
 //! ```
 
+#![warn(unreachable_pub)]
+
 mod api;
 mod command;
 #[cfg(feature = "conformance")]

@@ -119,7 +119,7 @@ impl fmt::Debug for OpenClMemory {
     }
 }
 
-// SAFETY: a piece has one place and one size, and is nobody else's until it goes back.
+// SAFETY: a piece has one place and one size, and has one owner until it goes back.
 unsafe impl Memory for OpenClMemory {
     fn bytes(&self) -> u64 {
         self.piece().bytes
@@ -134,7 +134,7 @@ unsafe impl Memory for OpenClMemory {
             return Ok(());
         }
         if let Some(start) = self.host_pointer() {
-            // SAFETY: the caller vouches for the range and that nobody writes it.
+            // SAFETY: the caller vouches for the range and that it is not written.
             unsafe { copy(start.as_ptr().add(offset as usize), target.as_mut_ptr(), target.len()) };
             return Ok(());
         }
@@ -156,7 +156,7 @@ unsafe impl Memory for OpenClMemory {
             return Ok(());
         }
         if let Some(start) = self.host_pointer() {
-            // SAFETY: the caller vouches for the range and that nobody touches it.
+            // SAFETY: the caller vouches for the range and that it is not touched.
             unsafe { copy(source.as_ptr(), start.as_ptr().add(offset as usize), source.len()) };
             return Ok(());
         }
@@ -180,7 +180,7 @@ unsafe impl Memory for OpenClMemory {
 /// Copies bytes, past the cache where there are many.
 ///
 /// # Safety
-/// Both ranges are valid and do not overlap; nobody writes the source nor touches the target.
+/// Both ranges are valid and do not overlap; the source is not written, the target not touched.
 unsafe fn copy(source: *const u8, target: *mut u8, bytes: usize) {
     let plan = View::bytes_at(0, bytes as u64).ok().and_then(|all| CopyPlan::new(&all, &all).ok());
     // SAFETY: the caller's promise.
@@ -203,7 +203,7 @@ struct Piece {
 
 impl Piece {
     fn new(context: &Arc<Context>, bytes: u64, bytes_max: u64) -> Option<Self> {
-        // Not every driver refuses what is larger than it says it can give.
+        // Not every driver refuses more than it says it can give.
         let size = usize::try_from(bytes).ok().filter(|_| bytes <= bytes_max)?;
         let shared = match context.direct {
             true => Some(Shared::new(context, size)?),

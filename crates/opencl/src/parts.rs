@@ -1,6 +1,6 @@
 //! Parts of devices, which live as long as the process.
 //!
-//! A thread of PoCL 3.1 that has ended a command looks at its device once more after it has told
+//! A thread of PoCL 3.1 that has ended a command reads its device once more after it has told
 //! everybody, and keeps whole devices for ever, but not parts: one that was released in that moment
 //! is used after it is gone. So parts are made once for each way to divide a device, and never
 //! released.

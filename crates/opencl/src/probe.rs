@@ -186,7 +186,7 @@ impl Probe {
         if possible && traits.units >= wanted { wanted } else { 1 }
     }
 
-    /// The context of `of`, which is one of `all`, shared with those that are open in it.
+    /// The context of `of`, which is one of `all`, shared with the devices that are open in it.
     fn context(&self, of: &Whole, all: &[Whole]) -> Result<Arc<Context>, DeviceError> {
         let shares = |other: &&Whole| {
             let alike = other.traits.is_direct() == of.traits.is_direct();

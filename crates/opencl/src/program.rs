@@ -19,7 +19,7 @@ use crate::api::{ClKernel, ClProgram, Code};
 use crate::describe::Traits;
 use crate::disk::Disk;
 
-/// The programs of one device. Devices of a context do not share them: whoever uses one of them
+/// The programs of one device. Devices of a context do not share them: a thread that uses one
 /// waits for no compiler of another, and a binary can be had and given for one alone.
 pub(crate) struct Programs {
     /// Its number in the context.
@@ -33,7 +33,7 @@ pub(crate) struct Programs {
 pub(crate) struct Entry {
     program: CompiledProgram<ClProgram>,
     name: CString,
-    /// Kernel objects that nobody uses: making one takes longer than setting its arguments.
+    /// Kernel objects that are not in use: making one takes longer than setting its arguments.
     idle: Mutex<Vec<ClKernel>>,
 }
 
@@ -80,7 +80,7 @@ impl Programs {
         if let Some(disk) = &self.disk
             && let Ok(found) = get_program_info(program.0, CL_PROGRAM_BINARIES)
         {
-            // One for each device of the context, empty for those that it was not compiled for.
+            // One for each device of the context, empty for devices that it was not compiled for.
             let binaries: Vec<Vec<u8>> = found.into();
             binaries.get(self.at).inspect(|binary| disk.write(&name, binary));
         }

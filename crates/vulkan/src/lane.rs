@@ -83,8 +83,8 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Has the bridge look at the lane soon.
-    pub(crate) fn ring(self: &Arc<Self>) {
+    /// Has the bridge advance the lane soon.
+    pub(crate) fn request(self: &Arc<Self>) {
         self.waker.wake(self.clone());
     }
 }

@@ -38,6 +38,8 @@
 //! # Ok::<(), syncline_device::DeviceError>(())
 //! ```
 
+#![warn(unreachable_pub)]
+
 mod candidate;
 #[cfg(feature = "conformance")]
 pub mod conformance;

@@ -56,7 +56,7 @@ impl Semaphore {
     pub(crate) fn note_submitted(&self, value: u64) {
         self.submitted.store(value, Ordering::Release);
         for call in lock(&self.callers).drain(..) {
-            call.ring();
+            call.request();
         }
     }
 

@@ -66,8 +66,8 @@ impl<P, F> ProgramCache<P, F> {
     }
 }
 
-/// Returns what is kept under `key`, if nothing what `make` returns. Empties the cache first where
-/// it is full.
+/// Returns the value under `key`; where there is none, keeps what `make` returns. Empties the cache
+/// first where it is full.
 fn kept<K: Eq + Hash, V: Clone>(
     cache: &Mutex<HashMap<K, V>>,
     key: K,

@@ -23,7 +23,7 @@ pub(super) struct LaneQueue<D: Driver> {
     pub(super) info: LaneInfo,
     me: Weak<LaneQueue<D>>,
     state: Mutex<State<D>>,
-    /// What the driver has said since somebody looked. Its callbacks touch this, `endings` and the
+    /// What the driver has said since it was last read. Its callbacks touch this, `endings` and the
     /// bridge's inbox, nothing else: they may come on any thread, also from within a call of ours
     /// that holds `state`.
     ended: Mutex<Vec<(u64, Result<(), Arc<str>>)>>,
@@ -170,7 +170,7 @@ struct Ends {
     leases: Vec<Lease>,
 }
 
-/// What a look at the waits of a batch found.
+/// Whether a batch can go on.
 enum Readiness {
     /// It can go to the driver, after the events of the points that it still waits for.
     Ready,
@@ -209,8 +209,8 @@ impl<D: Driver> LaneQueue<D> {
         }))
     }
 
-    /// Makes room for `batches` batches at a time, and for one that whoever learns of its end has
-    /// not seen go.
+    /// Makes room for `batches` batches at a time, and for one that has ended and is
+    /// not given back yet.
     pub(super) fn reserve(&self, batches: usize, waits: usize, buffers: usize) {
         let batches = batches + 1;
         self.info.spares.reserve(batches, waits, buffers);
@@ -236,7 +236,7 @@ impl<D: Driver> LaneQueue<D> {
         (rooms.waits.pop().unwrap_or_default(), rooms.steps.pop().unwrap_or_default())
     }
 
-    /// Takes back what a batch had, empty.
+    /// Keeps the emptied lists of a batch.
     fn give_room(&self, waits: Vec<Wait>, steps: VecDeque<Step<D>>) {
         let mut rooms = lock(&self.rooms);
         keep(&mut rooms.waits, waits);
@@ -408,8 +408,8 @@ impl<D: Driver> LaneQueue<D> {
                 }
                 Err(cause) => {
                     state.doom(flight.value, cause);
-                    // Nobody may think that the lane has stopped while the driver works for it: it
-                    // is told of with the rest of the flight.
+                    // The lane must not seem to have stopped while the driver works for it: this
+                    // batch fails with the rest of the flight.
                     state.dead.push(Pending {
                         value: flight.value,
                         waits: Vec::new(),
@@ -436,8 +436,8 @@ impl<D: Driver> LaneQueue<D> {
         }
     }
 
-    /// Whether all points in `after` are decided for those who look at timelines, as they are for
-    /// the driver.
+    /// Returns `true` if all points in `after` are decided on their timelines, as they are for the
+    /// driver.
     fn has_seen(&self, after: &mut [Wait]) -> bool {
         let mut all = true;
         for wait in after {
@@ -505,7 +505,7 @@ impl<D: Driver> LaneQueue<D> {
         handed
     }
 
-    /// Looks at the waits of the first pending batch, and tells the bridge of those that need it.
+    /// Checks the waits of the first pending batch, and tells the bridge of the ones that need it.
     /// Waits that are reached are dropped; `events` are those of the others.
     fn look(&self, batch: &mut Pending<D>, on_host: bool, events: &mut Vec<D::Event>) -> Readiness {
         let (mut failed, mut blocked) = (None, false);
@@ -628,7 +628,7 @@ impl<D: Driver> LaneQueue<D> {
             unsafe { self.driver.hand_over(&state.queue, ops, events, notes_times, ending) };
         let HandedOver { event, refused, has_ended, times } = handed;
         flight.times = times;
-        // Only what is sure to complete can be waited for without us.
+        // Other queues wait by themselves only for work that is sure to complete.
         let is_sure = |ends: &Ends| ends.signals.is_empty() && refused.is_none() && !has_ended;
         if let Some(event) = event.filter(|_| flight.batch.as_ref().is_some_and(is_sure)) {
             state.events.hand(flight.value, event, |lane| self.driver.bridge().wake(lane));
@@ -681,7 +681,7 @@ impl<D: Driver> LaneQueue<D> {
     }
 
     /// Steps are dropped on the bridge's thread: what a host function has captured may do anything
-    /// when it goes, and whoever called us may hold locks.
+    /// when it goes, and the caller may hold locks.
     fn drop_later(&self, dropped: Vec<Step<D>>) {
         if dropped.iter().any(|step| matches!(step, Step::Call(_))) {
             self.driver.bridge().wake(Arc::new(Dropped(Mutex::new(dropped))));
@@ -699,8 +699,8 @@ impl<D: Driver> Woken for LaneQueue<D> {
     }
 }
 
-/// Empties `steps`. Those that must not be dropped under a lock go to `dropped`: functions of the
-/// host, and commands that nobody else keeps.
+/// Empties `steps`. Steps that must not be dropped under a lock go to `dropped`: functions of the
+/// host, and commands that are kept nowhere else.
 fn set_aside<D: Driver>(steps: &mut VecDeque<Step<D>>, dropped: &mut Vec<Step<D>>) {
     let is_kept =
         |step: &Step<D>| matches!(step, Step::Ops { list, .. } if Arc::strong_count(list) > 1);

@@ -58,7 +58,7 @@ impl Preparer {
         Ok(())
     }
 
-    /// From memory of the host: our code packs, the device takes what is packed.
+    /// From memory of the host: our code packs, the device takes the packed bytes.
     fn upload(
         &self,
         plan: &CopyPlan,
