@@ -7,6 +7,12 @@
 //! nothing was under way to hide it: packing, sending and unpacking overlap, and so a message's
 //! latency is paid once, at the end.
 //!
+//! The simulations of crate `plan` share no event loop with this one. There, an op's end is known
+//! when it starts: the compiler keeps one queue for each lane, a forecast with stealing one heap of
+//! the times at which lanes search, and a forecast in order needs no events. Here, the end of a
+//! flow moves whenever another flow starts or ends on one of its links, so each event carries a
+//! version, and outdated events are skipped. The heap is all that they have in common.
+//!
 //! What is left out: the refit's first round trip (milliseconds), slow PEs, other traffic.
 
 mod cluster;
