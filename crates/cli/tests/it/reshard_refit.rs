@@ -1,12 +1,13 @@
 //! `reshard refit`: a made-up model between processes and between threads.
 
 use std::fs;
+use std::net::TcpListener;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{command, directory, run, write_text};
+use crate::support::{Run, command, directory, finished, run, write_text};
 
 /// Far more than anything here takes.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -50,6 +51,64 @@ fn every_element_arrives_over_every_transport() {
         let expected = 2 * 4 * 24 * 40 * 2 + 4 * 4;
         assert_eq!(result["bytes_total"].as_u64(), Some(expected));
     }
+}
+
+/// Starts a process for each rank of a group, with the token file of each.
+fn by_group(group: &str, layouts: [&str; 2], tokens: &[&str], timeout: &str) -> Vec<Run> {
+    let size = tokens.len().to_string();
+    let start = |(rank, token): (usize, &&str)| {
+        let (rank, [from, to]) = (rank.to_string(), layouts);
+        let start = ["reshard", "refit", "--from", from, "--to", to, "--group", group];
+        let rest = ["--rank", &rank, "--size", &size, "--token-file", token, "--timeout", timeout];
+        let mut command = command(&[&start[..], &rest].concat());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let processes: Vec<Child> = tokens.iter().enumerate().map(start).collect();
+    processes.into_iter().map(|process| finished(process.wait_with_output().unwrap())).collect()
+}
+
+#[test]
+fn processes_that_know_an_address_refit_and_one_with_another_token_does_not() {
+    let folder = directory("reshard_refit_group");
+    let from = write_text(&folder, "a.toml", &mesh(r#"[["tp", 3]]"#, 0));
+    let to = write_text(&folder, "b.toml", &mesh(r#"[["tp", 2]]"#, 1));
+    let token = write_text(&folder, "token", "secret\n");
+    let other = write_text(&folder, "other", "Secret\n");
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let group = format!("tcp://127.0.0.1:{}/policy", free());
+    let runs = by_group(&group, [&from, &to], &[&token, &token, &token], "60");
+    let mut texts = runs.into_iter().map(Run::success);
+    let text = texts.next().unwrap();
+    assert!(text.contains("3 PEs over tcp") && text.contains("every element is right"), "{text}");
+    assert!(texts.all(|text| text.is_empty()));
+    let group = format!("tcp://127.0.0.1:{}/policy", free());
+    // Which of the two listens first is open: the other is refused, and it waits in vain.
+    let runs = by_group(&group, [&from, &to], &[&token, &other], "3");
+    let errors: Vec<String> = runs.into_iter().map(Run::refusal).collect();
+    let is_refused = |error: &String| error.contains("another token than the group");
+    assert!(errors.iter().any(is_refused), "{errors:?}");
+}
+
+#[test]
+fn groups_that_cannot_be_are_refused() {
+    let folder = directory("reshard_refit_no_group");
+    let from = write_text(&folder, "a.toml", &mesh(r#"[["tp", 2]]"#, 0));
+    let empty = write_text(&folder, "empty", "\n");
+    let base = ["reshard", "refit", "--from", &from, "--to", &from];
+    for (args, says) in [
+        (&["--group", "udp://a:1/b", "--rank", "0", "--size", "2"][..], "no address of a group"),
+        (&["--group", "shm:a"], "needs a rank and a size"),
+        (&["--group"], "MASTER_ADDR is not set"),
+        (&["--group", "shm:a", "--token-file", &empty], "at least one byte"),
+        (&["--group", "shm:lonely", "--rank", "0", "--size", "1"], "pass --size 2"),
+    ] {
+        let mut command = command(&[&base[..], args].concat());
+        let run = finished(command.env_remove("MASTER_ADDR").output().unwrap());
+        let refused = run.refusal();
+        assert!(refused.contains(says), "{refused}");
+    }
+    let alone = run(&[&base[..], &["--rank", "0"]].concat());
+    assert_eq!(alone.status, Some(2), "{alone:?}");
 }
 
 /// Two names of one tensor become two tensors: both have its values.

@@ -63,7 +63,7 @@ pub fn in_terminal(args: &[&str]) -> Option<String> {
     Some(shown)
 }
 
-fn finished(output: Output) -> Run {
+pub fn finished(output: Output) -> Run {
     let text = |bytes| String::from_utf8(bytes).expect("the program prints UTF-8");
     Run { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }

@@ -24,11 +24,11 @@ const GRACE: Duration = Duration::from_secs(2);
 #[derive(Args, Clone, Debug, Default)]
 pub(super) struct Role {
     /// The group to join.
-    #[arg(long, hide = true, requires = "rank")]
+    #[arg(long, hide = true, requires = "join_rank")]
     join: Option<String>,
     /// The rank to join as.
     #[arg(long, hide = true, requires = "join")]
-    rank: Option<usize>,
+    join_rank: Option<usize>,
     /// The process that started this one.
     #[arg(long, hide = true, requires = "join")]
     parent: Option<u32>,
@@ -48,7 +48,7 @@ impl Role {
         options: &shm::Options,
         timeout: Duration,
     ) -> Result<Endpoint, String> {
-        let (Some(name), Some(rank)) = (&self.join, self.rank) else {
+        let (Some(name), Some(rank)) = (&self.join, self.join_rank) else {
             return Err("this process was not started as a PE".to_owned());
         };
         // Without it, PEs would only notice at their deadline that no process reads their
@@ -78,7 +78,7 @@ pub(super) fn processes(
     let start = |rank: usize| {
         let mut command = this_program().map_err(|error| format!("this program: {error}"))?;
         command.args(crate::arguments()).args(["--join", &name]);
-        command.args(["--rank", &rank.to_string(), "--parent", &parent.to_string()]);
+        command.args(["--join-rank", &rank.to_string(), "--parent", &parent.to_string()]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Process::start(rank, command, &sender)
     };

@@ -1,8 +1,10 @@
 //! `syncline reshard refit`: a made-up model from one layout to another, moved, checked and timed.
 //!
 //! Over `shm` the program starts itself once for each PE; over `local` the PEs are threads; over
-//! `mpi` they are the ranks that `mpirun` started.
+//! `mpi` they are the ranks that `mpirun` started. With `--group` this process is one PE of a group
+//! that processes of any hosts join by its address.
 
+mod group;
 mod pe;
 mod threads;
 mod values;
@@ -52,6 +54,8 @@ pub(crate) struct RefitArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    group: group::GroupArgs,
+    #[command(flatten)]
     role: Role,
 }
 
@@ -79,11 +83,22 @@ impl TransportName {
 pub(super) fn run(args: &RefitArgs) -> Result<Outcome, Failure> {
     let (from, to) = plan::load_pair(&args.from, &args.to)?;
     let world = from.world().max(to.world()).max(1) as usize;
+    let transport = match args.group.join((args.depth, args.slot_bytes as usize), args.timeout)? {
+        Some(transport) if transport.shape().size < world => {
+            let size = transport.shape().size;
+            let message = format!(
+                "a group of {size} PEs, and the layouts place tensors on {world}: pass --size {world}"
+            );
+            return Err(Failure::Usage(message));
+        }
+        transport => transport,
+    };
     let ranks = match args.transport {
         TransportName::Mpi => Some(mpi::Ranks::start(args.pes)?),
         _ => None,
     };
     let pes = ranks.as_ref().map_or(args.pes.unwrap_or(world), mpi::Ranks::size);
+    let pes = transport.as_ref().map_or(pes, |transport| transport.shape().size);
     if pes < world && ranks.is_some() {
         let message = format!(
             "started as {pes} ranks, and the layouts place tensors on {world} PEs: mpirun -n {world} syncline ..."
@@ -104,6 +119,13 @@ pub(super) fn run(args: &RefitArgs) -> Result<Outcome, Failure> {
         checksums: args.checksums,
         timeout: Duration::from_secs(args.timeout),
     };
+    if let Some(transport) = transport {
+        let reports = setup.run_and_gather(transport).map_err(Failure::Usage)?;
+        // PE 0 speaks for all.
+        return reports.map_or(Ok(Outcome::Success), |reports| {
+            show(args, args.group.name(), &setup, &reports)
+        });
+    }
     if args.role.is_pe() {
         let report = setup.join_and_run(&args.role).map_err(Failure::Usage)?;
         return to_standard_output(|out| {
@@ -124,7 +146,7 @@ pub(super) fn run(args: &RefitArgs) -> Result<Outcome, Failure> {
         (TransportName::Shm, _) => processes(&setup),
         _ => threads::run(&setup),
     };
-    show(args, &setup, &reports.map_err(Failure::Usage)?)
+    show(args, args.transport.name(), &setup, &reports.map_err(Failure::Usage)?)
 }
 
 /// Every PE in a process of its own.
@@ -142,7 +164,12 @@ fn parse_reports(said: &[String]) -> Result<Vec<PeReport>, String> {
 }
 
 /// Prints what the PEs reported; a wrong element anywhere is something found.
-fn show(args: &RefitArgs, setup: &Setup, reports: &[PeReport]) -> Result<Outcome, Failure> {
+fn show(
+    args: &RefitArgs,
+    transport: &str,
+    setup: &Setup,
+    reports: &[PeReport],
+) -> Result<Outcome, Failure> {
     // A refit has ended when it has ended everywhere.
     let slowest = |at: usize| reports.iter().map(|report| report.refit_ms[at]).fold(0.0, f64::max);
     let mut refit_ms: Vec<f64> = (0..setup.repeat.max(1)).map(slowest).collect();
@@ -152,7 +179,6 @@ fn show(args: &RefitArgs, setup: &Setup, reports: &[PeReport]) -> Result<Outcome
     let (bytes_total, bytes_moved) = (sum(|report| report.bytes_total), reports[0].bytes_moved);
     let wrong = sum(|report| report.wrong_tensors);
     let gb_per_s = bytes_total as f64 / median_ms.max(1e-6) / 1e6;
-    let transport = args.transport.name();
     to_standard_output(|out| {
         if args.json {
             let value = serde_json::json!({

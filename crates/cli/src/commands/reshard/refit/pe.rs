@@ -67,17 +67,50 @@ impl Setup {
 
     /// This PE's part over any transport.
     pub(super) fn run(&self, endpoint: impl Transport + 'static) -> Result<PeReport, String> {
-        self.refit(endpoint).map_err(|error| error.to_string())
+        let mut service = CopyService::new(endpoint, self.options());
+        self.refit(&mut service).map_err(|error| error.to_string())
     }
 
-    fn refit(&self, endpoint: impl Transport + 'static) -> Result<PeReport, ServiceError> {
-        let options = ServiceOptions {
+    /// The same; then PE 0 gets the reports of all.
+    pub(super) fn run_and_gather(
+        &self,
+        endpoint: impl Transport + 'static,
+    ) -> Result<Option<Vec<PeReport>>, String> {
+        // Lines of one length: every number has room.
+        let line_bytes = 96 + 32 * self.repeat.max(1);
+        let mut lines = vec![vec![b' '; line_bytes]; self.pes];
+        let mut service = CopyService::new(endpoint, self.options());
+        let (rank, said) = (service.rank(), |error: ServiceError| error.to_string());
+        let mut line = self.refit(&mut service).map_err(said)?.to_text().into_bytes();
+        line.resize(line_bytes, b' ');
+        service.submit_send(0, rank as u64, &line).map_err(said)?;
+        if rank == 0 {
+            for (peer, line) in lines.iter_mut().enumerate() {
+                service.submit_recv(peer, peer as u64, line).map_err(said)?;
+            }
+        }
+        service.run().map_err(said)?;
+        drop(service);
+        if rank > 0 {
+            return Ok(None);
+        }
+        let parse = |(peer, line): (usize, &Vec<u8>)| {
+            let report = PeReport::parse(String::from_utf8_lossy(line).trim_end());
+            report.ok_or_else(|| format!("PE {peer} has not reported"))
+        };
+        lines.iter().enumerate().map(parse).collect::<Result<_, _>>().map(Some)
+    }
+
+    fn options(&self) -> ServiceOptions {
+        ServiceOptions {
             timeout: self.timeout,
             checksums: self.checksums,
             versions: Versions::One,
             ..Default::default()
-        };
-        let mut service = CopyService::new(endpoint, options);
+        }
+    }
+
+    fn refit(&self, service: &mut CopyService<'_>) -> Result<PeReport, ServiceError> {
         let refit = service.prepare(&self.from, &self.to, &PlanOptions::default())?;
         let destination = service.destination(&refit)?;
         let held = values::shards(&self.from, &self.from, service.rank());
