@@ -1,5 +1,5 @@
-//! The books of one ring: which task is in which slot, which slots and edge nodes are free, and how
-//! a new task is tied to its predecessors.
+//! The task table of one ring: which task is in which slot, which slots and edge nodes are free, and
+//! how a new task is linked to its predecessors.
 
 use std::collections::HashMap;
 
@@ -7,33 +7,11 @@ use syncline_deps::{SubmitOptions, Submitter};
 use syncline_tensor::TaskId;
 
 use syncline_sync::prefetch::{prefetch, prefetch_all};
-use syncline_sync::shim::Mutex;
 
-use super::failure::Record;
 use super::fanout::{EdgeNodes, Fanout, NEAR, Pushed, Tie};
+use super::ring::Ring;
 use super::slot::Slot;
 use super::tuning::TUNING;
-
-/// The slots of a ring, and the nodes of their fan-out lists: what finishers may touch without a
-/// lock.
-pub(crate) struct Ring {
-    pub(crate) slots: Box<[Slot]>,
-    pub(crate) nodes: EdgeNodes,
-    /// By slot, what the first block to fail said.
-    pub(crate) block_failures: Mutex<HashMap<u32, Record>>,
-}
-
-impl Ring {
-    /// One task's fan-in is at most all other tasks of the ring, so that this many nodes beyond the
-    /// pool are enough.
-    pub(crate) fn new(tasks: usize, edge_pool: usize) -> Self {
-        Self {
-            slots: (0..tasks).map(|_| Slot::new()).collect(),
-            nodes: EdgeNodes::new(edge_pool + tasks),
-            block_failures: Mutex::default(),
-        }
-    }
-}
 
 /// What the holder of the submit lock keeps about a ring.
 #[derive(Debug)]

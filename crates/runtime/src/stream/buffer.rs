@@ -18,7 +18,7 @@ use super::StreamError;
 use super::circle::Goal;
 use super::failure::Record;
 use super::holds;
-use super::shared::{Guard, Shared, lock};
+use super::shared::{Guard, Shared};
 use super::sleep::Want;
 use super::task::{Place, TaskSpec};
 use super::wait::Wait;
@@ -178,7 +178,7 @@ impl Shared {
     ) -> Result<HostAccess<'s>, StreamError> {
         let mut state = self.lock();
         if let Some(origin) = self.ring.slots[slot as usize].inherited() {
-            let failure = lock(&self.failures).of_origin(origin);
+            let failure = self.ring.failure_of(origin);
             let record = Record { origin, failure: failure.clone() };
             self.end_guarded(&mut state, slot, Err(record));
             return Err(StreamError::TaskFailed { task, failure });

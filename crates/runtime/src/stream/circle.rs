@@ -14,15 +14,13 @@ use std::sync::Arc;
 use syncline_device::blocked::{Obstacle, Stopped};
 use syncline_tensor::TaskId;
 
+use syncline_sync::shim::Ordering;
 use syncline_sync::shim::thread::{self, ThreadId};
-use syncline_sync::shim::{Mutex, Ordering};
 
 use super::StreamError;
-use super::book::Ring;
-use super::exclusion::Exclusion;
 use super::holds;
 use super::ready::Pick;
-use super::run::Home;
+use super::ring::Ring;
 use super::scope::ScopeState;
 use super::shared::{RootState, Shared, lock};
 use super::submit::Need;
@@ -76,7 +74,6 @@ impl RootState {
     fn behind(
         &self,
         ring: &Ring,
-        exclusion: &Mutex<Exclusion>,
         stops: impl Fn(ThreadId) -> bool,
         tasks: impl Iterator<Item = TaskId>,
     ) -> Vec<bool> {
@@ -90,7 +87,7 @@ impl RootState {
                     left.extend(ring.slots[slot as usize].fanout.peek().successors(&ring.nodes));
                 }
             }
-            lock(exclusion).add_behind(&behind, &mut left);
+            lock(&ring.exclusion).add_behind(&behind, &mut left);
             if left.is_empty() {
                 return behind;
             }
@@ -99,7 +96,7 @@ impl RootState {
 
     /// By slot, what has to end before `goal` is reached: the goal itself, and all that it is
     /// behind.
-    fn needed(&self, ring: &Ring, exclusion: &Mutex<Exclusion>, goal: &Goal) -> Vec<bool> {
+    fn needed(&self, ring: &Ring, goal: &Goal) -> Vec<bool> {
         let mut edges: Vec<(u32, u32)> = Vec::new();
         let mut left: Vec<u32> = Vec::new();
         for (task, slot) in self.book.live() {
@@ -124,7 +121,7 @@ impl RootState {
                     left.extend(own.map(|edge| edge.1));
                 }
             }
-            lock(exclusion).add_needed(&needed, &mut left);
+            lock(&ring.exclusion).add_needed(&needed, &mut left);
             if left.is_empty() {
                 return needed;
             }
@@ -137,7 +134,7 @@ impl Shared {
     pub(crate) fn behind_own(&self, state: &RootState) -> Vec<bool> {
         let own = thread::current().id();
         let tasks = holds::tasks_of(self.stream_id).into_iter();
-        state.behind(&self.ring, &self.exclusion, |thread| thread == own, tasks)
+        state.behind(&self.ring, |thread| thread == own, tasks)
     }
 
     /// Refuses a wait for what the calling thread itself holds up.
@@ -146,7 +143,7 @@ impl Shared {
         let is_behind = |behind: Vec<bool>| wait.goal.is_behind(&state, &self.ring, &behind);
         if state.guards.iter().any(|guard| guard.thread == own) {
             let none = std::iter::empty();
-            let guarded = state.behind(&self.ring, &self.exclusion, |thread| thread == own, none);
+            let guarded = state.behind(&self.ring, |thread| thread == own, none);
             if is_behind(guarded) {
                 return Err(StreamError::WaitsForOwnGuard { what, waits_for: (wait.name)() });
             }
@@ -154,7 +151,7 @@ impl Shared {
         let tasks = holds::tasks_of(self.stream_id);
         if !tasks.is_empty() {
             let tasks = tasks.into_iter();
-            if is_behind(state.behind(&self.ring, &self.exclusion, |_| false, tasks)) {
+            if is_behind(state.behind(&self.ring, |_| false, tasks)) {
                 let way_out = "that task, or one that waits for it, is what it waits for; use the \
                                task's own context (`Task::parent`), or an explicit dependency";
                 return Err(StreamError::InsideTask { what, way_out });
@@ -185,7 +182,7 @@ impl Shared {
     /// Takes a ready task out of any queue that `goal` cannot be reached without.
     pub(crate) fn pick_needed(&self, goal: &Goal) -> Option<Pick> {
         let state = self.lock();
-        let needed = state.needed(&self.ring, &self.exclusion, goal);
+        let needed = state.needed(&self.ring, goal);
         let is_needed = |slot: u32| needed[slot as usize];
         let (mut found, mut moved) = (self.queue.pop_where(is_needed), false);
         let queues = std::iter::once(&self.inbox).chain(self.lanes.iter().map(|lane| &lane.ready));
@@ -216,7 +213,7 @@ impl Shared {
     /// Runs a task on top of the one that waits for it.
     pub(crate) fn run_needed(self: &Arc<Self>, pick: Pick) {
         let above = holds::run_above([]);
-        self.run_in(None, Home::Root, pick);
+        self.run_in(None, &self.ring, pick);
         drop(above);
         self.counters.helped.fetch_add(1, Ordering::Relaxed);
     }
@@ -239,7 +236,7 @@ impl Obstacle for StreamWait {
             }
             let tasks = stopped.tasks(shared.stream_id).map(TaskId::from_bits);
             let stops = |thread| stops(stopped, thread);
-            let behind = state.behind(&shared.ring, &shared.exclusion, stops, tasks);
+            let behind = state.behind(&shared.ring, stops, tasks);
             self.goal.is_behind(state, &shared.ring, &behind)
         })
     }

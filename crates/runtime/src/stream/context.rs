@@ -7,10 +7,11 @@ use syncline_deps::{DepInputs, EdgeFlags};
 use syncline_device::{KernelArgs, RawArg};
 use syncline_tensor::{Access, Arg, Region, TaskId};
 
+use super::children::{ChildOutput, Parent};
 use super::error::{Cause, Failure};
-use super::nested::{Nested, NestedOutput};
+use super::ring::Ring;
 use super::scope::ScopeState;
-use super::shared::{Shared, lock};
+use super::shared::{Shared, Via, lock};
 use super::task::{FRESH, TaskSpec};
 use super::work::Work;
 use super::{StreamBuffer, StreamError, Task, TaskHandle};
@@ -45,7 +46,7 @@ pub struct TaskContext<'a> {
     lane: Option<usize>,
     work: &'a Work,
     raw: &'a [RawArg],
-    nested: Option<Arc<Nested>>,
+    ring: Option<Arc<Ring>>,
     failure: Option<Arc<Failure>>,
     /// What the task and its children are cancelled with.
     scope: Option<Arc<ScopeState>>,
@@ -63,8 +64,8 @@ impl<'a> TaskContext<'a> {
         raw: &'a [RawArg],
         (scope, root): (Option<Arc<ScopeState>>, TaskId),
     ) -> Self {
-        let (nested, failure, cancelled) = (None, None, None);
-        Self { shared, lane, work, raw, nested, failure, scope, root, cancelled }
+        let (ring, failure, cancelled) = (None, None, None);
+        Self { shared, lane, work, raw, ring, failure, scope, root, cancelled }
     }
 
     /// The task itself.
@@ -114,79 +115,82 @@ impl<'a> TaskContext<'a> {
         }
         self.shared.check(&spec)?;
         let bytes = self.shared.need(&spec)?.bytes;
-        let nested = self.open()?;
-        if spec.deps.iter().any(|dep| dep.ring() != nested.number) {
+        let ring = self.open()?;
+        let parent = ring.parent();
+        if spec.deps.iter().any(|dep| dep.ring() != parent.number) {
             return Err(StreamError::WrongStream { what: "dependency, which is no sibling," });
         }
-        self.find_places(&nested, &mut spec)?;
-        let outputs = self.allocate(&nested, &mut spec, bytes)?;
-        let mut book = lock(&nested.book);
-        nested.take_back(&mut book);
-        if !nested.has_room(&book) {
-            drop(book);
-            self.shared.wait_children(self.lane, &nested);
-            book = lock(&nested.book);
-            nested.take_back(&mut book);
+        self.find_places(parent, &mut spec)?;
+        let outputs = self.allocate(parent, &mut spec, bytes)?;
+        let mut table = lock(&parent.table);
+        parent.reclaim(&ring, &mut table);
+        if !parent.has_room(&table) {
+            drop(table);
+            self.shared.wait_children(self.lane, &ring);
+            table = lock(&parent.table);
+            parent.reclaim(&ring, &mut table);
         }
-        book.preds.clear();
-        let mut preds = std::mem::take(&mut book.preds);
+        table.preds.clear();
+        let mut preds = std::mem::take(&mut table.preds);
         let inputs = DepInputs { args: &spec.args, deps: &spec.deps };
-        let task = book.submitter.submit(inputs, |edge| {
+        let task = table.submitter.submit(inputs, |edge| {
             if edge.flags.contains(EdgeFlags::WAIT) {
                 preds.push(edge.pred);
             }
         });
-        book.preds = preds;
+        table.preds = preds;
         let task = task?;
-        let (slot, blocks, accesses) = (book.next_slot(), spec.blocks, spec.args.len() as u32);
-        let place = &nested.ring.slots[slot as usize];
+        let (slot, blocks, accesses) = (table.next_slot(), spec.blocks, spec.args.len() as u32);
+        let place = ring.slot(slot);
         // SAFETY: the slot is free and this thread holds the lock of the books.
         place.set_traits(unsafe { place.work_mut() }.fill(task, &mut spec, None));
-        nested.child_entered();
+        parent.child_entered();
         // The parent holds all buffers, and those that children make are kept with their ring.
-        if book.enter(&nested.ring, task, accesses, &[], blocks, |pred| nested.origin_of(pred)) {
-            nested.enqueue(slot, &self.shared.nested);
+        if table.enter(&ring, task, accesses, &[], blocks, |pred| ring.origin_of(pred)) {
+            self.shared.enqueue(&ring, slot, Via::Parent(parent));
         }
-        drop(book);
+        drop(table);
         self.shared.sleep.work_arrived();
         spec.recycle();
         Ok(TaskHandle::new(self.shared.stream_id, task, outputs))
     }
 
     fn wait_for_children(&mut self) {
-        let Some(nested) = &self.nested else { return };
-        self.shared.wait_children(self.lane, nested);
+        let Some(ring) = &self.ring else { return };
+        let parent = ring.parent();
+        self.shared.wait_children(self.lane, ring);
         // The books know of failed children until they are asked, so that siblings inherit; here
         // all have ended.
-        let mut book = lock(&nested.book);
-        nested.take_back(&mut book);
-        drop(book);
-        let failure = nested.report();
+        let mut table = lock(&parent.table);
+        parent.reclaim(ring, &mut table);
+        let failure = ring.report_failures(&mut table.submitter).map(|(_, failure)| failure);
         self.failure = self.failure.take().or(failure);
     }
 
     /// The ring of this task's children, in which the parent's buffers are known.
-    fn open(&mut self) -> Result<Arc<Nested>, StreamError> {
-        if let Some(nested) = &self.nested {
-            return Ok(nested.clone());
+    fn open(&mut self) -> Result<Arc<Ring>, StreamError> {
+        if let Some(ring) = &self.ring {
+            return Ok(ring.clone());
         }
-        let nested =
-            self.shared.nested.open(self.shared.options.ring_tasks, self.scope.clone(), self.root);
-        self.nested = Some(nested.clone());
+        let (ring_tasks, scope) = (self.shared.options.ring_tasks, self.scope.clone());
+        let ring = self.shared.children.open(ring_tasks, scope, self.root);
+        self.ring = Some(ring.clone());
+        let parent = ring.parent();
         let state = self.shared.lock();
-        let mut book = lock(&nested.book);
+        let mut table = lock(&parent.table);
         for (position, arg) in self.work.args().enumerate() {
             if !self.work.args().take(position).any(|other| other.buffer == arg.buffer) {
                 let bytes = state.book.submitter.buffer_bytes(arg.buffer).unwrap_or(0);
-                book.submitter.declare_buffer(arg.buffer, bytes)?;
+                table.submitter.declare_buffer(arg.buffer, bytes)?;
             }
         }
-        Ok(nested.clone())
+        drop(table);
+        Ok(ring)
     }
 
     /// Finds where a child's buffers are: with the parent, or among those that siblings made.
-    fn find_places(&self, nested: &Nested, spec: &mut TaskSpec) -> Result<(), StreamError> {
-        let outputs = lock(&nested.outputs);
+    fn find_places(&self, parent: &Parent, spec: &mut TaskSpec) -> Result<(), StreamError> {
+        let outputs = lock(&parent.outputs);
         for (arg, place) in spec.args.iter().zip(&mut spec.places) {
             if place.buffer == FRESH {
                 continue;
@@ -208,7 +212,7 @@ impl<'a> TaskContext<'a> {
     /// Allocates a child's outputs. They stay at least until the parent has ended.
     fn allocate(
         &self,
-        nested: &Arc<Nested>,
+        parent: &Parent,
         spec: &mut TaskSpec,
         need: u64,
     ) -> Result<Vec<StreamBuffer>, StreamError> {
@@ -244,8 +248,8 @@ impl<'a> TaskContext<'a> {
             state.heap.hold(place.buffer);
             state.heap.set_inside(place.buffer, true);
             let (id, index) = (arg.buffer, place.buffer);
-            lock(&nested.outputs).push(NestedOutput { id, index, base });
-            lock(&nested.book).submitter.declare_buffer(id, bytes)?;
+            lock(&parent.outputs).push(ChildOutput { id, index, base });
+            lock(&parent.table).submitter.declare_buffer(id, bytes)?;
             outputs.push(StreamBuffer::new(self.shared.clone(), id, index, bytes));
         }
         Ok(outputs)
@@ -255,8 +259,9 @@ impl<'a> TaskContext<'a> {
     /// why one was refused because the scope was cancelled.
     pub(crate) fn close(mut self) -> (Option<Arc<Failure>>, Option<Cause>) {
         self.wait_for_children();
-        let Some(nested) = self.nested.take() else { return (None, self.cancelled) };
-        let outputs = std::mem::take(&mut *lock(&nested.outputs));
+        let Some(ring) = self.ring.take() else { return (None, self.cancelled) };
+        let parent = ring.parent();
+        let outputs = std::mem::take(&mut *lock(&parent.outputs));
         let mut state = self.shared.lock();
         for output in &outputs {
             state.heap.set_inside(output.index, false);
@@ -265,14 +270,14 @@ impl<'a> TaskContext<'a> {
             }
         }
         drop(state);
-        let mut book = lock(&nested.book);
+        let mut table = lock(&parent.table);
         let own = self.work.args().map(|arg| arg.buffer);
         for buffer in own.chain(outputs.iter().map(|output| output.id)) {
             // A buffer may be several arguments; the first time counts.
-            let _ = book.submitter.release_buffer(buffer);
+            let _ = table.submitter.release_buffer(buffer);
         }
-        drop(book);
-        self.shared.nested.close(nested);
+        drop(table);
+        self.shared.children.close(ring);
         (self.failure, self.cancelled)
     }
 }

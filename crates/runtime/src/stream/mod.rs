@@ -36,6 +36,7 @@ mod capture;
 #[cfg(not(feature = "capture"))]
 #[path = "no_capture.rs"]
 mod capture;
+mod children;
 mod circle;
 mod context;
 mod error;
@@ -46,10 +47,10 @@ mod handle;
 mod heap;
 mod holds;
 mod index_ring;
-mod nested;
 mod options;
 mod pick;
 mod ready;
+mod ring;
 mod run;
 mod scope;
 mod shared;

@@ -4,9 +4,10 @@ use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use super::book::{Book, Ring};
+use super::book::Book;
 use super::fanout::NEAR;
 use super::index_ring::IndexRing;
+use super::ring::Ring;
 use syncline_tensor::TaskId;
 
 /// Finishes the task in `slot` as a lane does, and counts how often each successor became ready.

@@ -92,8 +92,8 @@ impl Shared {
         if let Some(pick) = self.queue.pop(0) {
             return Some(self.picked(pick));
         }
-        if let Some((nested, pick)) = self.nested.pick() {
-            return Some(Job::Nested(nested, pick));
+        if let Some((ring, pick)) = self.children.pick() {
+            return Some(Job::Child(ring, pick));
         }
         if let Some(slot) = self.steal(lane, picker, settle) {
             return Some(Job::Root(Pick { slot, block: 0 }));

@@ -11,18 +11,11 @@ use super::context::TaskContext;
 use super::error::{Cause, Failure};
 use super::failure::Record;
 use super::holds::swap_task;
-use super::nested::Nested;
 use super::ready::Pick;
+use super::ring::Ring;
 use super::shared::{FAILED, Job, RootState, Shared, Via, lock};
 use super::slot::Slot;
 use super::work::{Addresses, Traits, Work};
-
-/// The ring that a task lives in.
-#[derive(Clone, Copy)]
-pub(crate) enum Home<'a> {
-    Root,
-    Nested(&'a Arc<Nested>),
-}
 
 /// How a task ended: well, or with a failure and the task of the same ring that it goes back to.
 pub(crate) type Ending = Result<(), Record>;
@@ -32,49 +25,49 @@ impl Shared {
     #[inline]
     pub(crate) fn run(self: &Arc<Self>, lane: usize, job: Job) {
         match job {
-            Job::Root(pick) => self.run_in(Some(lane), Home::Root, pick),
-            Job::Nested(nested, pick) => self.run_in(Some(lane), Home::Nested(&nested), pick),
+            Job::Root(pick) => self.run_in(Some(lane), &self.ring, pick),
+            Job::Child(ring, pick) => self.run_in(Some(lane), &ring, pick),
         }
     }
 
     /// Runs a task on the thread of `lane`, or on one that has none and gives the slot back under
     /// the submit lock.
     #[inline]
-    pub(crate) fn run_in(self: &Arc<Self>, lane: Option<usize>, home: Home<'_>, pick: Pick) {
-        let root = match home {
+    pub(crate) fn run_in(self: &Arc<Self>, lane: Option<usize>, ring: &Ring, pick: Pick) {
+        let root = match &ring.parent {
             // SAFETY: this thread took the slot from a ready queue: it is the owner, or shares it.
-            Home::Root => unsafe { self.slot(home, pick.slot).work() }.id,
-            Home::Nested(nested) => nested.root(),
+            None => unsafe { ring.slot(pick.slot).work() }.id,
+            Some(parent) => parent.root(),
         };
         let before = swap_task((self.stream_id, root.to_bits()));
-        self.run_pick(lane, home, pick);
+        self.run_pick(lane, ring, pick);
         swap_task(before);
     }
 
     #[inline]
-    fn run_pick(self: &Arc<Self>, lane: Option<usize>, home: Home<'_>, pick: Pick) {
-        let slot = self.slot(home, pick.slot);
+    fn run_pick(self: &Arc<Self>, lane: Option<usize>, ring: &Ring, pick: Pick) {
+        let slot = ring.slot(pick.slot);
         let traits = slot.traits();
         if traits.has(Traits::BLOCKS) {
-            return match home {
-                Home::Nested(nested) if traits.has(Traits::GANG) => {
-                    self.run_nested_gang(nested, pick.slot);
+            return match &ring.parent {
+                Some(parent) if traits.has(Traits::GANG) => {
+                    self.run_child_gang(ring, parent, pick.slot);
                 }
-                _ => self.run_block(lane, home, pick),
+                _ => self.run_block(lane, ring, pick),
             };
         }
         // SAFETY: this thread took the slot from a ready queue, and there is one block only: it is
         // the owner.
         let work = unsafe { slot.work_mut() };
         let body = std::mem::replace(&mut work.body, Body::Empty);
-        let ending = match self.reason_to_skip(home, slot, work) {
-            None => self.run_whole(lane, home, body, work),
+        let ending = match self.reason_to_skip(ring, slot, work) {
+            None => self.run_whole(lane, ring, body, work),
             Some(record) => {
                 drop_guarded(body);
                 Err(record)
             }
         };
-        self.end(lane, home, pick.slot, ending);
+        self.end(lane, ring, pick.slot, ending);
     }
 
     /// Runs a body that has the task to itself.
@@ -82,7 +75,7 @@ impl Shared {
     fn run_whole(
         self: &Arc<Self>,
         lane: Option<usize>,
-        home: Home<'_>,
+        ring: &Ring,
         body: Body,
         work: &Work,
     ) -> Ending {
@@ -94,7 +87,7 @@ impl Shared {
                 let mut args = unsafe { KernelArgs::from_late(&addresses, &[]) };
                 guarded(|| body.call(&mut args))
             }
-            Body::Parent(body) => return self.run_parent(lane, home, body, work),
+            Body::Parent(body) => return self.run_parent(lane, ring, body, work),
             Body::Kernel(..) | Body::Blocks(_) | Body::Parts(_) => {
                 let ending = self.run_shared(&body, work, 0, 1);
                 drop_guarded(body);
@@ -107,14 +100,14 @@ impl Shared {
     fn run_parent(
         self: &Arc<Self>,
         lane: Option<usize>,
-        home: Home<'_>,
+        ring: &Ring,
         body: Box<super::body::ParentFn>,
         work: &Work,
     ) -> Ending {
         let addresses = Addresses::of(work);
-        let family = match home {
-            Home::Root => (work.scope.clone(), work.id),
-            Home::Nested(nested) => (nested.scope(), nested.root()),
+        let family = match &ring.parent {
+            None => (work.scope.clone(), work.id),
+            Some(parent) => (parent.scope(), parent.root()),
         };
         let mut context = TaskContext::new(self, lane, work, addresses.get(), family);
         let outcome = guarded(|| body(&mut context));
@@ -131,21 +124,17 @@ impl Shared {
         }
     }
 
-    fn run_block(self: &Arc<Self>, lane: Option<usize>, home: Home<'_>, pick: Pick) {
-        let slot = self.slot(home, pick.slot);
+    fn run_block(self: &Arc<Self>, lane: Option<usize>, ring: &Ring, pick: Pick) {
+        let slot = ring.slot(pick.slot);
         // SAFETY: this thread runs one of the blocks, and nobody changes the work before all have
         // ended.
         let work = unsafe { slot.work() };
-        let ending = match self.reason_to_skip(home, slot, work) {
+        let ending = match self.reason_to_skip(ring, slot, work) {
             None => self.run_shared(&work.body, work, pick.block, work.blocks),
             Some(record) => Err(record),
         };
-        let failures = match home {
-            Home::Root => &self.ring.block_failures,
-            Home::Nested(nested) => &nested.ring.block_failures,
-        };
         if let Err(record) = ending {
-            lock(failures).entry(pick.slot).or_insert(record);
+            ring.keep_block_failure(pick.slot, record);
         }
         // AcqRel: the last one sees what all the others did.
         if slot.blocks_left.fetch_sub(1, Ordering::AcqRel) != 1 {
@@ -155,8 +144,8 @@ impl Shared {
         let work = unsafe { slot.work_mut() };
         let body = std::mem::replace(&mut work.body, Body::Empty);
         drop_guarded(body);
-        let ending = lock(failures).remove(&pick.slot).map_or(Ok(()), Err);
-        self.end(lane, home, pick.slot, ending);
+        let ending = ring.take_block_failure(pick.slot).map_or(Ok(()), Err);
+        self.end(lane, ring, pick.slot, ending);
     }
 
     /// Runs one block of a body that several threads share.
@@ -197,43 +186,26 @@ impl Shared {
 
     /// Why a task that is ready should not run.
     #[inline]
-    pub(crate) fn reason_to_skip(
-        &self,
-        home: Home<'_>,
-        slot: &Slot,
-        work: &Work,
-    ) -> Option<Record> {
+    pub(crate) fn reason_to_skip(&self, ring: &Ring, slot: &Slot, work: &Work) -> Option<Record> {
         if let Some(origin) = slot.inherited() {
-            let failure = match home {
-                Home::Root => lock(&self.failures).of_origin(origin),
-                Home::Nested(nested) => nested.failure_of(origin),
-            };
-            return Some(Record { origin, failure });
+            return Some(Record { origin, failure: ring.failure_of(origin) });
         }
-        let cause = match home {
+        let cause = match &ring.parent {
             _ if self.cancel.is_cancelled() => Cause::Dropped,
-            Home::Root if !slot.traits().has(Traits::SCOPED) => return None,
-            Home::Root => work.scope.as_ref()?.reason_to_skip()?,
-            Home::Nested(nested) => nested.scope()?.reason_to_skip()?,
+            None if !slot.traits().has(Traits::SCOPED) => return None,
+            None => work.scope.as_ref()?.reason_to_skip()?,
+            Some(parent) => parent.scope()?.reason_to_skip()?,
         };
         Some(Record { origin: work.id, failure: failure(work, cause) })
     }
 
-    #[inline]
-    pub(crate) fn slot<'a>(&'a self, home: Home<'a>, slot: u32) -> &'a Slot {
-        match home {
-            Home::Root => &self.ring.slots[slot as usize],
-            Home::Nested(nested) => &nested.ring.slots[slot as usize],
-        }
-    }
-
     /// A task has ended: tells those who wait for it, and gives its slot back.
     #[inline]
-    fn end(&self, lane: Option<usize>, home: Home<'_>, slot: u32, ending: Ending) {
-        match (home, lane) {
-            (Home::Root, Some(lane)) => self.end_root(slot, ending, Via::Lane(lane)),
-            (Home::Root, None) => self.end_outside(slot, ending),
-            (Home::Nested(nested), _) => self.end_nested(nested, slot, ending),
+    fn end(&self, lane: Option<usize>, ring: &Ring, slot: u32, ending: Ending) {
+        match (&ring.parent, lane) {
+            (None, Some(lane)) => self.end_root(slot, ending, Via::Lane(lane)),
+            (None, None) => self.end_outside(slot, ending),
+            (Some(parent), _) => self.end_child(ring, parent, slot, ending),
         }
     }
 
@@ -258,25 +230,12 @@ impl Shared {
     /// Ends a task of the root ring. Where `via` is the submit lock, the caller takes the slot back
     /// itself.
     #[inline]
-    pub(crate) fn end_root(&self, number: u32, ending: Ending, via: Via) {
-        let slot = &self.ring.slots[number as usize];
-        let origin = ending.as_ref().err().map(|record| record.origin);
-        if origin.is_some() || slot.traits().has(Traits::EXCLUSIVE.and(Traits::SCOPED)) {
-            self.note_ending(number, ending, via);
-        }
-        let closed = slot.fanout.close();
-        for successor in closed.successors(&self.ring.nodes) {
-            let next = &self.ring.slots[successor as usize];
-            if let Some(origin) = origin {
-                next.inherit(origin);
-            }
-            if next.count_down(1) {
-                self.enqueue(successor, via);
-            }
-        }
+    pub(crate) fn end_root(&self, number: u32, ending: Ending, via: Via<'_>) {
+        let failed = ending.is_err();
+        let waited = self.finish(&self.ring, number, ending, via);
         match via {
             Via::Lane(lane) => {
-                let failed = if origin.is_some() { FAILED } else { 0 };
+                let failed = if failed { FAILED } else { 0 };
                 self.lanes[lane].done.push(number | failed);
                 // One of the tasks that have become ready is this thread's next; others are for
                 // others.
@@ -285,31 +244,54 @@ impl Shared {
                 }
                 self.sleep.room_made();
             }
-            Via::Submit if self.sleep.anybody_idle() => self.sleep.work_arrived_guarded(),
-            Via::Submit => {}
+            _ if self.sleep.anybody_idle() => self.sleep.work_arrived_guarded(),
+            _ => {}
         }
-        if closed.waited {
+        if waited {
             self.sleep.alarm();
         }
     }
 
+    /// Closes the list of a task's successors, and queues those that become ready. Returns `true`
+    /// if a thread asked to be told.
+    #[inline]
+    pub(crate) fn finish(&self, ring: &Ring, number: u32, ending: Ending, via: Via<'_>) -> bool {
+        let slot = ring.slot(number);
+        let origin = ending.as_ref().err().map(|record| record.origin);
+        if origin.is_some() || slot.traits().has(Traits::EXCLUSIVE.and(Traits::SCOPED)) {
+            self.note_ending(ring, number, ending, via);
+        }
+        let closed = slot.fanout.close();
+        for successor in closed.successors(&ring.nodes) {
+            let next = ring.slot(successor);
+            if let Some(origin) = origin {
+                next.inherit(origin);
+            }
+            if next.count_down(1) {
+                self.enqueue(ring, successor, via);
+            }
+        }
+        closed.waited
+    }
+
     /// Exclusion, failures and scopes, which most tasks have nothing to do with.
     #[inline(never)]
-    fn note_ending(&self, number: u32, ending: Ending, via: Via) {
-        let slot = &self.ring.slots[number as usize];
+    fn note_ending(&self, ring: &Ring, number: u32, ending: Ending, via: Via<'_>) {
+        let slot = ring.slot(number);
         if slot.traits().has(Traits::EXCLUSIVE) {
-            for next in lock(&self.exclusion).release(number) {
-                self.enqueue_owned(next, via);
+            for next in lock(&ring.exclusion).release(number) {
+                self.enqueue_owned(ring, next, via);
             }
         }
         // SAFETY: this thread ran the task and owns the slot until it is closed and given back.
         let (task, scope) = unsafe { (slot.work().id, slot.take_scope()) };
         let record = ending.err();
         if let Some(record) = &record {
-            let quiet = record.failure.cause.is_cancellation() && record.origin == task;
-            let mut failures = lock(&self.failures);
-            failures.record(task, record.clone(), quiet);
-            self.failures_live.store(failures.live_count(), Ordering::Release);
+            // A parent reports that children were cancelled; a stream does not.
+            let quiet = ring.parent.is_none()
+                && record.failure.cause.is_cancellation()
+                && record.origin == task;
+            ring.record_failure(task, record.clone(), quiet);
         }
         if let Some(scope) = scope
             && scope.task_ended(record.as_ref().map(|record| (task, &record.failure)))

@@ -10,18 +10,17 @@ use syncline_sync::CachePadded;
 use syncline_tensor::{BufferId, TaskId};
 
 use syncline_sync::shim::thread::ThreadId;
-use syncline_sync::shim::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
+use syncline_sync::shim::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 
 use super::StreamOptions;
-use super::book::{Book, Ring};
+use super::book::Book;
 use super::capture::{Capture, Outlet};
-use super::exclusion::Exclusion;
-use super::failure::Failures;
+use super::children::{ChildRings, Parent};
 use super::heap::Heap;
 use super::index_ring::IndexRing;
-use super::nested::{Nested, NestedSet};
 use super::pick::Picker;
-use super::ready::{Pick, Ready, ReadyQueue};
+use super::ready::{Pick, ReadyQueue};
+use super::ring::Ring;
 use super::sleep::Sleep;
 use super::stats::Counters;
 use super::task::TaskSpec;
@@ -45,12 +44,8 @@ pub(crate) struct Shared {
     pub(crate) lanes: Box<[Lane]>,
     host_lane: Mutex<Picker>,
     pub(crate) queue: ReadyQueue,
-    pub(crate) exclusion: Mutex<Exclusion>,
-    pub(crate) failures: Mutex<Failures>,
-    /// `Failures::live_count`, to look at without the lock.
-    pub(crate) failures_live: AtomicUsize,
     pub(crate) sleep: Sleep,
-    pub(crate) nested: NestedSet,
+    pub(crate) children: ChildRings,
     /// Buffers whose handles have been dropped since the last submission.
     dropped: Mutex<Vec<u32>>,
     any_dropped: AtomicBool,
@@ -144,16 +139,18 @@ pub(crate) struct Lane {
 /// A task to run, and the ring that it lives in.
 pub(crate) enum Job {
     Root(Pick),
-    Nested(Arc<Nested>, Pick),
+    Child(Arc<Ring>, Pick),
 }
 
 /// Where a task that becomes ready is put.
 #[derive(Clone, Copy)]
-pub(crate) enum Via {
+pub(crate) enum Via<'a> {
     /// The caller holds the submit lock.
     Submit,
     /// The caller is the thread of this lane.
     Lane(usize),
+    /// The task is a child.
+    Parent(&'a Parent),
 }
 
 impl Shared {
@@ -186,11 +183,8 @@ impl Shared {
             lanes: (0..=options.workers).map(lane).collect(),
             host_lane: Mutex::default(),
             queue: ReadyQueue::new(),
-            exclusion: Mutex::default(),
-            failures: Mutex::default(),
-            failures_live: AtomicUsize::new(0),
             sleep: Sleep::default(),
-            nested: NestedSet::default(),
+            children: ChildRings::default(),
             dropped: Mutex::default(),
             any_dropped: AtomicBool::new(false),
             submitted: CachePadded::new(AtomicU64::new(0)),
@@ -257,57 +251,48 @@ impl Shared {
     ///
     /// Where it must exclude others and cannot yet, it is put aside instead.
     #[inline]
-    pub(crate) fn enqueue(&self, slot: u32, via: Via) {
-        let traits = self.ring.slots[slot as usize].traits();
+    pub(crate) fn enqueue(&self, ring: &Ring, slot: u32, via: Via<'_>) {
+        let traits = ring.slot(slot).traits();
         if traits == Traits::default() {
-            self.enqueue_plain(slot, via);
+            self.enqueue_plain(ring, slot, via);
         } else {
-            self.enqueue_special(slot, via, traits);
+            self.enqueue_special(ring, slot, via, traits);
         }
     }
 
     #[inline]
-    fn enqueue_plain(&self, slot: u32, via: Via) {
+    fn enqueue_plain(&self, ring: &Ring, slot: u32, via: Via<'_>) {
         match via {
             Via::Submit => self.inbox.push_guarded(slot),
             Via::Lane(lane) => self.lanes[lane].ready.push(slot),
+            Via::Parent(parent) => parent.push(&self.children, ring.ready_of(slot)),
         }
     }
 
     #[inline(never)]
-    fn enqueue_special(&self, slot: u32, via: Via, traits: Traits) {
+    fn enqueue_special(&self, ring: &Ring, slot: u32, via: Via<'_>, traits: Traits) {
         if traits.has(Traits::HOST) {
-            match self.ring.slots[slot as usize].grant() {
+            match ring.slot(slot).grant() {
                 true => self.sleep.alarm(),
-                false => self.enqueue_owned(slot, via),
+                false => self.enqueue_owned(ring, slot, via),
             }
-            return;
+        } else if !traits.has(Traits::EXCLUSIVE) || ring.exclude(slot) {
+            self.enqueue_owned(ring, slot, via);
         }
-        if traits.has(Traits::EXCLUSIVE) {
-            // SAFETY: the task has just become ready, and it was this thread that counted it down:
-            // it is the owner.
-            let work = unsafe { self.ring.slots[slot as usize].work() };
-            if !lock(&self.exclusion).acquire(slot, work.args()) {
-                return;
-            }
-        }
-        self.enqueue_owned(slot, via);
     }
 
     /// As [`Shared::enqueue`], for a task that excludes whom it must.
     #[inline]
-    pub(crate) fn enqueue_owned(&self, slot: u32, via: Via) {
-        let traits = self.ring.slots[slot as usize].traits();
-        if !traits.has(Traits::QUEUED) {
-            return self.enqueue_plain(slot, via);
+    pub(crate) fn enqueue_owned(&self, ring: &Ring, slot: u32, via: Via<'_>) {
+        let is_queued = ring.slot(slot).traits().has(Traits::QUEUED);
+        if !is_queued || matches!(via, Via::Parent(_)) {
+            return self.enqueue_plain(ring, slot, via);
         }
-        // SAFETY: as in `enqueue_special`.
-        let work = unsafe { self.ring.slots[slot as usize].work() };
-        let (priority, blocks, gang) = (work.priority, work.blocks, traits.has(Traits::GANG));
-        self.queue.push(Ready { slot, priority, blocks, gang });
+        let ready = ring.ready_of(slot);
+        self.queue.push(ready);
         self.sleep.work_arrived();
-        if blocks > 1 {
-            self.sleep.wake(blocks - 1);
+        if ready.blocks > 1 {
+            self.sleep.wake(ready.blocks - 1);
         }
     }
 
@@ -316,7 +301,7 @@ impl Shared {
     pub(crate) fn has_work(&self) -> bool {
         self.inbox.len() > 0
             || self.queue.len() > 0
-            || self.nested.ready() > 0
+            || self.children.ready() > 0
             || self.lanes.iter().any(|lane| lane.ready.len() > 0)
     }
 
@@ -324,7 +309,7 @@ impl Shared {
     pub(crate) fn has_only_submitted(&self) -> bool {
         self.inbox.len() > 0
             && self.queue.len() == 0
-            && self.nested.ready() == 0
+            && self.children.ready() == 0
             && self.lanes.iter().all(|lane| lane.ready.len() == 0)
     }
 
@@ -336,7 +321,7 @@ impl Shared {
     /// Tasks that are ready, about.
     pub(crate) fn ready_count(&self) -> usize {
         let lanes: usize = self.lanes.iter().map(|lane| lane.ready.len()).sum();
-        self.inbox.len() + self.queue.len() + self.nested.ready() + lanes
+        self.inbox.len() + self.queue.len() + self.children.ready() + lanes
     }
 
     /// Tasks that have ended.
@@ -362,15 +347,6 @@ impl Shared {
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
-    }
-
-    /// The origin of the failure that dependants of `task`, which has ended, inherit.
-    #[inline]
-    pub(crate) fn origin_of(&self, task: TaskId) -> Option<TaskId> {
-        if self.failures_live.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        lock(&self.failures).live(task).map(|record| record.origin)
     }
 }
 

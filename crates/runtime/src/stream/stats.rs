@@ -166,7 +166,7 @@ impl Shared {
             running: self.lanes.iter().filter(|lane| lane.running.load(Ordering::Relaxed)).count()
                 as u64,
             done,
-            failed: lock(&self.failures).total(),
+            failed: lock(&self.ring.failures).total(),
             helped: self.counters.helped.load(Ordering::Relaxed),
             ring_tasks: level(state.book.tasks()),
             heap_bytes: HighWater { now: heap_now, high: heap_high },

@@ -260,7 +260,7 @@ impl Shared {
         spec: &mut TaskSpec,
         scope: Option<&Arc<ScopeState>>,
     ) -> Result<Entered, StreamError> {
-        if self.failures_live.load(Ordering::Relaxed) >= FAILURES_KEPT {
+        if self.ring.failures_live() >= FAILURES_KEPT {
             return Err(self.too_many_failures());
         }
         if spec.outputs > 0 {
@@ -283,9 +283,9 @@ impl Shared {
         let (blocks, accesses) = (spec.blocks, spec.args.len() as u32);
         let RootState { book, held, .. } = state;
         let ready =
-            book.enter(&self.ring, task, accesses, held, blocks, |pred| self.origin_of(pred));
+            book.enter(&self.ring, task, accesses, held, blocks, |pred| self.ring.origin_of(pred));
         if ready {
-            self.enqueue(number, Via::Submit);
+            self.enqueue(&self.ring, number, Via::Submit);
         }
         // Relaxed: the lock, which a sleeper takes before it looks for the last time, orders this
         // (`sleep.rs`).
@@ -376,7 +376,7 @@ impl Shared {
 
     #[cold]
     fn too_many_failures(&self) -> StreamError {
-        let failures = lock(&self.failures);
+        let failures = lock(&self.ring.failures);
         let first = failures.first().expect("there are many").clone();
         StreamError::TooManyFailures { failures: failures.live_count(), first }
     }

@@ -6,8 +6,6 @@ use std::time::Instant;
 use syncline_device::Deadline;
 use syncline_tensor::TaskId;
 
-use syncline_sync::shim::Ordering;
-
 use super::StreamError;
 use super::circle::Goal;
 use super::failure::Outcome;
@@ -125,7 +123,7 @@ impl Shared {
         if !ended {
             return Err(StreamError::TimedOut { what: name(), waited: began.elapsed() });
         }
-        match lock(&self.failures).outcome(task) {
+        match lock(&self.ring.failures).outcome(task) {
             Outcome::Done => Ok(()),
             Outcome::Failed(failure) => Err(StreamError::TaskFailed { task, failure }),
             Outcome::Forgotten => {
@@ -180,13 +178,10 @@ impl Shared {
             let (what, waited) = ("all tasks".into(), began.elapsed());
             return Err(StreamError::TimedOut { what, waited });
         }
-        if self.failures_live.load(Ordering::Acquire) == 0 {
+        if self.ring.failures_live() == 0 {
             return Ok(());
         }
-        let mut state = self.lock();
-        let mut failures = lock(&self.failures);
-        let first = failures.report(|task| _ = state.book.submitter.retire(task));
-        self.failures_live.store(0, Ordering::Release);
+        let first = self.ring.report_failures(&mut self.lock().book.submitter);
         first.map_or(Ok(()), |(task, failure)| Err(StreamError::TaskFailed { task, failure }))
     }
 }
