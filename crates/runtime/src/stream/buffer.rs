@@ -125,7 +125,7 @@ impl Shared {
     pub(crate) fn end_forgotten_guards(&self) {
         let mut state = self.lock();
         for guard in std::mem::take(&mut state.guards) {
-            if let Some(slot) = state.book.find(guard.task) {
+            if let Some(slot) = state.table.find(guard.task) {
                 self.end_guarded(&mut state, slot, Ok(()));
             }
         }

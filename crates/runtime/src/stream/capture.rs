@@ -249,8 +249,8 @@ impl Shared {
         outlet.drain();
         lock(&outlet.state).result().map_err(failed)?;
         let mut state = self.lock();
-        self.take_back(&mut state);
-        let first = state.book.submitter.next_task();
+        self.reclaim(&mut state);
+        let first = state.table.submitter.next_task();
         let mut capture = Capture { writer, outlet, first, deps: Vec::new(), failure: None };
         state.heap.buffers().for_each(|entry| capture.buffer(entry.id, entry.bytes));
         let before = state.capture.replace(capture);

@@ -15,7 +15,6 @@ use syncline_sync::ignore_poison;
 use syncline_sync::shim::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering};
 use syncline_tensor::{BufferId, TaskId};
 
-use super::book::Book;
 use super::circle::ChildrenWait;
 use super::error::Failure;
 use super::failure::Record;
@@ -27,6 +26,7 @@ use super::scope::ScopeState;
 use super::shared::{Shared, Via, lock};
 use super::sleep::Want;
 use super::slot::Slot;
+use super::task_table::TaskTable;
 use super::work::Work;
 
 /// Children of one task that are unfinished at the same time, at most; with more, the parent runs
@@ -36,7 +36,7 @@ const CHILD_EDGES_MAX: usize = 2048;
 
 /// What a ring of children has of the task that they belong to.
 pub(crate) struct Parent {
-    pub(crate) table: Mutex<Book>,
+    pub(crate) table: Mutex<TaskTable>,
     /// The number of the ring in the ids of its tasks.
     pub(crate) number: u8,
     /// The scope that the children are cancelled with: that of the task outside all others.
@@ -120,7 +120,7 @@ impl ChildRings {
 impl Ring {
     fn of_children(number: u8, tasks: usize) -> Self {
         let mut ring = Self::new(tasks, CHILD_EDGES_MAX);
-        let table = Book::new(number, tasks, &ring, CHILD_EDGES_MAX + tasks);
+        let table = TaskTable::new(number, tasks, &ring, CHILD_EDGES_MAX + tasks);
         ring.parent = Some(Parent {
             table: Mutex::new(table),
             number,
@@ -178,14 +178,14 @@ impl Parent {
 
     /// Returns `true` if one more child fits: one child's own edges may exceed the pool, as for
     /// the ring of the stream.
-    pub(crate) fn has_room(&self, table: &Book) -> bool {
+    pub(crate) fn has_room(&self, table: &TaskTable) -> bool {
         table.has_slot() && table.edges().now < CHILD_EDGES_MAX
     }
 
     /// Reclaims the slots of children that have ended.
-    pub(crate) fn reclaim(&self, ring: &Ring, table: &mut Book) {
+    pub(crate) fn reclaim(&self, ring: &Ring, table: &mut TaskTable) {
         for (slot, failed) in std::mem::take(&mut *lock(&self.done)) {
-            table.take_back(ring, slot, !failed, |_| ());
+            table.reclaim(ring, slot, !failed, |_| ());
         }
     }
 }

@@ -43,9 +43,9 @@ pub(crate) enum Goal {
 impl Goal {
     /// Returns `true` if a wait for it cannot end before some slot in `behind` has been given back.
     fn is_behind(&self, state: &RootState, ring: &Ring, behind: &[bool]) -> bool {
-        let mut live = state.book.live();
+        let mut live = state.table.live();
         match self {
-            Goal::Task(task) => state.book.find(*task).is_some_and(|slot| behind[slot as usize]),
+            Goal::Task(task) => state.table.find(*task).is_some_and(|slot| behind[slot as usize]),
             Goal::Before(end) => live.any(|(task, slot)| task < *end && behind[slot as usize]),
             Goal::Scope(scope) => {
                 live.any(|(_, slot)| behind[slot as usize] && state.is_in_scope(ring, slot, scope))
@@ -80,7 +80,7 @@ impl RootState {
         let mut behind = vec![false; ring.slots.len()];
         let guards = self.guards.iter().filter(|guard| stops(guard.thread));
         let held = guards.map(|guard| guard.task).chain(tasks);
-        let mut left: Vec<u32> = held.filter_map(|task| self.book.find(task)).collect();
+        let mut left: Vec<u32> = held.filter_map(|task| self.table.find(task)).collect();
         loop {
             while let Some(slot) = left.pop() {
                 if !std::mem::replace(&mut behind[slot as usize], true) {
@@ -99,7 +99,7 @@ impl RootState {
     fn needed(&self, ring: &Ring, goal: &Goal) -> Vec<bool> {
         let mut edges: Vec<(u32, u32)> = Vec::new();
         let mut left: Vec<u32> = Vec::new();
-        for (task, slot) in self.book.live() {
+        for (task, slot) in self.table.live() {
             // A list that is closed meanwhile says nothing any more: its task has ended.
             let successors = ring.slots[slot as usize].fanout.peek().successors(&ring.nodes);
             edges.extend(successors.map(|successor| (successor, slot)));
@@ -230,7 +230,7 @@ impl Obstacle for StreamWait {
         self.shared.look_at_state(|state| {
             let shared = &*self.shared;
             if let Goal::Room(need) = self.goal
-                && (shared.lacking_now(state, need).is_none() || state.book.tasks().now == 0)
+                && (shared.lacking_now(state, need).is_none() || state.table.tasks().now == 0)
             {
                 return false;
             }

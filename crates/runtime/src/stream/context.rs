@@ -142,7 +142,7 @@ impl<'a> TaskContext<'a> {
         let task = task?;
         let (slot, blocks, accesses) = (table.next_slot(), spec.blocks, spec.args.len() as u32);
         let place = ring.slot(slot);
-        // SAFETY: the slot is free and this thread holds the lock of the books.
+        // SAFETY: the slot is free and this thread holds the lock of the task table.
         place.set_traits(unsafe { place.work_mut() }.fill(task, &mut spec, None));
         parent.child_entered();
         // The parent holds all buffers, and those that children make are kept with their ring.
@@ -159,7 +159,7 @@ impl<'a> TaskContext<'a> {
         let Some(ring) = &self.ring else { return };
         let parent = ring.parent();
         self.shared.wait_children(self.lane, ring);
-        // The books know of failed children until they are asked, so that siblings inherit; here
+        // The table knows of failed children until they are asked, so that siblings inherit; here
         // all have ended.
         let mut table = lock(&parent.table);
         parent.reclaim(ring, &mut table);
@@ -180,7 +180,7 @@ impl<'a> TaskContext<'a> {
         let mut table = lock(&parent.table);
         for (position, arg) in self.work.args().enumerate() {
             if !self.work.args().take(position).any(|other| other.buffer == arg.buffer) {
-                let bytes = state.book.submitter.buffer_bytes(arg.buffer).unwrap_or(0);
+                let bytes = state.table.submitter.buffer_bytes(arg.buffer).unwrap_or(0);
                 table.submitter.declare_buffer(arg.buffer, bytes)?;
             }
         }
@@ -221,7 +221,7 @@ impl<'a> TaskContext<'a> {
             return Ok(outputs);
         }
         let mut state = self.shared.lock();
-        self.shared.take_back(&mut state);
+        self.shared.reclaim(&mut state);
         if !state.heap.fits(need) {
             let (size, in_use) = (self.shared.options.heap_bytes, state.heap.use_bytes().0);
             return Err(StreamError::Exhausted {

@@ -39,9 +39,9 @@ pub(crate) struct Fanout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
     /// The successor is in place; the node was not needed.
-    InPlace(Tie),
+    InPlace(Link),
     /// The successor is in the node.
-    InNode(Tie),
+    InNode(Link),
     /// The task has finished; nothing was written.
     TooLate,
 }
@@ -49,7 +49,7 @@ pub(crate) enum Pushed {
 /// The list as it was after a push: to be confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "it is not certain yet that the finisher will see it"]
-pub(crate) struct Tie(u32);
+pub(crate) struct Link(u32);
 
 /// What [`Fanout::close`] found.
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +105,7 @@ impl Fanout {
         };
         // Release: the finisher that sees this sees the place or the node.
         self.pushed.store(after, Ordering::Release);
-        if in_place { Pushed::InPlace(Tie(after)) } else { Pushed::InNode(Tie(after)) }
+        if in_place { Pushed::InPlace(Link(after)) } else { Pushed::InNode(Link(after)) }
     }
 
     /// Whether the finisher tells the successor that was pushed last. To be asked behind a full
@@ -115,16 +115,16 @@ impl Fanout {
     /// other side: an open list will be found with the push in it. Where both saw each other,
     /// whoever is first to say so decides.
     #[inline]
-    pub(crate) fn confirm(&self, tie: Tie) -> bool {
+    pub(crate) fn confirm(&self, link: Link) -> bool {
         // Acquire: as in `push`.
         match self.state.load(Ordering::Acquire) {
             OPEN | WAITED => true,
-            state => self.decide(state, tie),
+            state => self.decide(state, link),
         }
     }
 
     #[cold]
-    fn decide(&self, state: u32, Tie(pushed): Tie) -> bool {
+    fn decide(&self, state: u32, Link(pushed): Link) -> bool {
         let decided = match state {
             // Release: the finisher gets what was pushed. Acquire: as in `push`.
             CLOSING => self.state.compare_exchange(

@@ -29,7 +29,6 @@
 //! ```
 
 mod body;
-mod book;
 mod buffer;
 #[cfg(feature = "capture")]
 mod capture;
@@ -59,6 +58,7 @@ mod slot;
 mod stats;
 mod submit;
 mod task;
+mod task_table;
 mod tuning;
 mod wait;
 mod work;

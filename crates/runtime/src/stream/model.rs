@@ -4,10 +4,10 @@ use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use super::book::Book;
 use super::fanout::NEAR;
 use super::index_ring::IndexRing;
 use super::ring::Ring;
+use super::task_table::TaskTable;
 use syncline_tensor::TaskId;
 
 /// Finishes the task in `slot` as a lane does, and counts how often each successor became ready.
@@ -19,12 +19,12 @@ fn finish(ring: &Ring, slot: u32, ready: &AtomicU32) {
     }
 }
 
-fn enter(book: &mut Book, ring: &Ring, preds: &[TaskId]) -> (TaskId, u32, bool) {
-    let task = book.submitter.submit(Default::default(), |_| ()).expect("no arguments");
-    let slot = book.next_slot();
-    book.preds.clear();
-    book.preds.extend_from_slice(preds);
-    let ready = book.enter(ring, task, 0, &[], 1, |_| None);
+fn enter(table: &mut TaskTable, ring: &Ring, preds: &[TaskId]) -> (TaskId, u32, bool) {
+    let task = table.submitter.submit(Default::default(), |_| ()).expect("no arguments");
+    let slot = table.next_slot();
+    table.preds.clear();
+    table.preds.extend_from_slice(preds);
+    let ready = table.enter(ring, task, 0, &[], 1, |_| None);
     (task, slot, ready)
 }
 
@@ -36,27 +36,27 @@ fn a_successor_becomes_ready_once_whether_tied_before_or_after_its_predecessors_
     model.preemption_bound = Some(3);
     model.check(|| {
         let ring = Arc::new(Ring::new(3, 1));
-        let mut book = Book::new(0, 3, &ring, 4);
-        let (first, first_slot, _) = enter(&mut book, &ring, &[]);
-        let (second, second_slot, _) = enter(&mut book, &ring, &[]);
+        let mut table = TaskTable::new(0, 3, &ring, 4);
+        let (first, first_slot, _) = enter(&mut table, &ring, &[]);
+        let (second, second_slot, _) = enter(&mut table, &ring, &[]);
         let ready = Arc::new(AtomicU32::new(0));
         let finishers = [first_slot, second_slot].map(|slot| {
             let (ring, ready) = (ring.clone(), ready.clone());
             thread::spawn(move || finish(&ring, slot, &ready))
         });
-        let (_, _, at_once) = enter(&mut book, &ring, &[first, second]);
+        let (_, _, at_once) = enter(&mut table, &ring, &[first, second]);
         for finisher in finishers {
             finisher.join().expect("no panic");
         }
         let later = ready.load(Ordering::Relaxed);
         assert_eq!(later + u32::from(at_once), 1, "told {later} times, at once: {at_once}");
         // All nodes come back, however the pushes ended.
-        book.take_back(&ring, first_slot, true, |_| ());
-        book.take_back(&ring, second_slot, true, |_| ());
-        assert_eq!(book.edges().now, 0);
-        let (third, third_slot, _) = enter(&mut book, &ring, &[]);
-        let (fourth, _, _) = enter(&mut book, &ring, &[third]);
-        assert!(book.find(fourth).is_some() && book.find(third) == Some(third_slot));
+        table.reclaim(&ring, first_slot, true, |_| ());
+        table.reclaim(&ring, second_slot, true, |_| ());
+        assert_eq!(table.edges().now, 0);
+        let (third, third_slot, _) = enter(&mut table, &ring, &[]);
+        let (fourth, _, _) = enter(&mut table, &ring, &[third]);
+        assert!(table.find(fourth).is_some() && table.find(third) == Some(third_slot));
     });
 }
 
@@ -65,24 +65,24 @@ fn a_successor_for_whom_there_is_no_place_near_is_told_once_too() {
     loom::model(|| {
         let tasks = NEAR + 3;
         let ring = Arc::new(Ring::new(tasks, 1));
-        let mut book = Book::new(0, tasks, &ring, 1 + tasks);
-        let (first, slot, _) = enter(&mut book, &ring, &[]);
+        let mut table = TaskTable::new(0, tasks, &ring, 1 + tasks);
+        let (first, slot, _) = enter(&mut table, &ring, &[]);
         // All places but one are taken; one successor gets the last, the other a node, if they come
         // in time.
         for _ in 1..NEAR {
-            enter(&mut book, &ring, &[first]);
+            enter(&mut table, &ring, &[first]);
         }
         let ready = Arc::new(AtomicU32::new(0));
         let finisher = {
             let (ring, ready) = (ring.clone(), ready.clone());
             thread::spawn(move || finish(&ring, slot, &ready))
         };
-        let at_once = [(); 2].map(|()| u32::from(enter(&mut book, &ring, &[first]).2));
+        let at_once = [(); 2].map(|()| u32::from(enter(&mut table, &ring, &[first]).2));
         finisher.join().expect("no panic");
         let told = ready.load(Ordering::Relaxed) + at_once[0] + at_once[1];
         assert_eq!(told, NEAR as u32 + 1);
-        book.take_back(&ring, slot, true, |_| ());
-        assert_eq!(book.edges().now, 0);
+        table.reclaim(&ring, slot, true, |_| ());
+        assert_eq!(table.edges().now, 0);
     });
 }
 
@@ -134,14 +134,14 @@ fn a_submission_is_seen_by_who_stops_searching_or_sees_that_nobody_searches() {
 fn a_waiter_is_told_or_finds_the_task_closed() {
     loom::model(|| {
         let ring = Arc::new(Ring::new(2, 1));
-        let mut book = Book::new(0, 2, &ring, 3);
-        let (task, slot, _) = enter(&mut book, &ring, &[]);
+        let mut table = TaskTable::new(0, 2, &ring, 3);
+        let (task, slot, _) = enter(&mut table, &ring, &[]);
         let finisher = {
             let ring = ring.clone();
             thread::spawn(move || ring.slots[slot as usize].fanout.close().waited)
         };
         let asked = ring.slots[slot as usize].fanout.ask();
-        enter(&mut book, &ring, &[task]);
+        enter(&mut table, &ring, &[task]);
         let told = finisher.join().expect("no panic");
         assert_eq!(asked, told, "who asked in time is told, who came too late knows");
     });
@@ -151,10 +151,10 @@ fn a_waiter_is_told_or_finds_the_task_closed() {
 fn a_failure_is_seen_by_whoever_makes_the_successor_ready() {
     loom::model(|| {
         let ring = Arc::new(Ring::new(3, 1));
-        let mut book = Book::new(0, 3, &ring, 4);
-        let (first, first_slot, _) = enter(&mut book, &ring, &[]);
-        let (second, second_slot, _) = enter(&mut book, &ring, &[]);
-        let (_, third_slot, _) = enter(&mut book, &ring, &[first, second]);
+        let mut table = TaskTable::new(0, 3, &ring, 4);
+        let (first, first_slot, _) = enter(&mut table, &ring, &[]);
+        let (second, second_slot, _) = enter(&mut table, &ring, &[]);
+        let (_, third_slot, _) = enter(&mut table, &ring, &[first, second]);
         let finishers = [(first_slot, true), (second_slot, false)].map(|(slot, fails)| {
             let ring = ring.clone();
             thread::spawn(move || {
@@ -179,10 +179,10 @@ fn a_failure_is_seen_by_whoever_makes_the_successor_ready() {
 fn a_failure_is_inherited_by_a_successor_that_comes_while_its_predecessor_ends() {
     loom::model(|| {
         let ring = Arc::new(Ring::new(2, 1));
-        let mut book = Book::new(0, 2, &ring, 3);
-        let (failing, failing_slot, _) = enter(&mut book, &ring, &[]);
+        let mut table = TaskTable::new(0, 2, &ring, 3);
+        let (failing, failing_slot, _) = enter(&mut table, &ring, &[]);
         let recorded = Arc::new(AtomicU32::new(0));
-        let late_slot = book.next_slot();
+        let late_slot = table.next_slot();
         let finisher = {
             let (ring, recorded) = (ring.clone(), recorded.clone());
             thread::spawn(move || {
@@ -197,16 +197,16 @@ fn a_failure_is_inherited_by_a_successor_that_comes_while_its_predecessor_ends()
                 }
             })
         };
-        let task = book.submitter.submit(Default::default(), |_| ()).expect("no arguments");
-        book.preds.clear();
-        book.preds.push(failing);
+        let task = table.submitter.submit(Default::default(), |_| ()).expect("no arguments");
+        table.preds.clear();
+        table.preds.push(failing);
         let origin_of = |_| (recorded.load(Ordering::Relaxed) == 1).then_some(failing);
-        if book.enter(&ring, task, 0, &[], 1, origin_of) {
+        if table.enter(&ring, task, 0, &[], 1, origin_of) {
             assert_eq!(ring.slots[late_slot as usize].inherited(), Some(failing));
         }
         finisher.join().expect("no panic");
-        book.take_back(&ring, failing_slot, true, |_| ());
-        assert_eq!(book.edges().now, 0, "late or not, no edge stays on the books");
+        table.reclaim(&ring, failing_slot, true, |_| ());
+        assert_eq!(table.edges().now, 0, "late or not, no edge stays in the table");
     });
 }
 
@@ -267,14 +267,14 @@ fn a_queue_with_one_consumer_is_drained_without_loss_while_it_is_filled() {
 fn a_task_whose_predecessors_have_all_ended_is_ready_at_once_and_nobody_elses() {
     loom::model(|| {
         let ring = Arc::new(Ring::new(2, 1));
-        let mut book = Book::new(0, 2, &ring, 3);
-        let (first, first_slot, _) = enter(&mut book, &ring, &[]);
+        let mut table = TaskTable::new(0, 2, &ring, 3);
+        let (first, first_slot, _) = enter(&mut table, &ring, &[]);
         let ready = Arc::new(AtomicU32::new(0));
         let finisher = {
             let (ring, ready) = (ring.clone(), ready.clone());
             thread::spawn(move || finish(&ring, first_slot, &ready))
         };
-        let (_, _, at_once) = enter(&mut book, &ring, &[first]);
+        let (_, _, at_once) = enter(&mut table, &ring, &[first]);
         finisher.join().expect("no panic");
         assert_eq!(ready.load(Ordering::Relaxed) + u32::from(at_once), 1);
     });

@@ -14,7 +14,7 @@ use super::StreamError;
 pub struct StreamOptions {
     /// Tasks that have been submitted and are not finished, at most.
     pub ring_tasks: usize,
-    /// Bytes of outputs that the runtime has allocated and not taken back, at most. Buffers that
+    /// Bytes of outputs that the runtime has allocated and not reclaimed, at most. Buffers that
     /// the caller makes ([`Stream::buffer`](super::Stream::buffer)) do not count.
     pub heap_bytes: u64,
     /// Edges between unfinished tasks. The next submission waits while there are as many; one

@@ -224,7 +224,7 @@ impl Shared {
         let failed = ending.is_err();
         self.end_root(slot, ending, Via::Submit);
         self.ended_outside.fetch_add(1, Ordering::SeqCst);
-        self.take_back_slot(state, slot, failed);
+        self.reclaim_slot(state, slot, failed);
     }
 
     /// Ends a task of the root ring. Where `via` is the submit lock, the caller takes the slot back

@@ -13,7 +13,6 @@ use syncline_sync::shim::thread::ThreadId;
 use syncline_sync::shim::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 
 use super::StreamOptions;
-use super::book::Book;
 use super::capture::{Capture, Outlet};
 use super::children::{ChildRings, Parent};
 use super::heap::Heap;
@@ -24,6 +23,7 @@ use super::ring::Ring;
 use super::sleep::Sleep;
 use super::stats::Counters;
 use super::task::TaskSpec;
+use super::task_table::TaskTable;
 use super::work::Traits;
 pub(crate) use syncline_sync::lock;
 
@@ -60,7 +60,7 @@ pub(crate) struct Shared {
 
 /// What the submit lock guards.
 pub(crate) struct RootState {
-    pub(crate) book: Book,
+    pub(crate) table: TaskTable,
     pub(crate) heap: Heap,
     pub(crate) guards: Vec<Guard>,
     /// By slot, the address of the scope of a task that has one.
@@ -71,7 +71,7 @@ pub(crate) struct RootState {
     /// As [`Shared::submitted`], which others look at: reading it back would fetch its line from
     /// them.
     pub(crate) submitted: u64,
-    /// Scratch: buffers that went with the task that is taken back.
+    /// Scratch: buffers that went with the task that is reclaimed.
     gone: Vec<BufferId>,
     /// Scratch: buffers that the task being submitted holds.
     pub(crate) held: Vec<u32>,
@@ -159,7 +159,7 @@ impl Shared {
         let ring = Ring::new(options.ring_tasks, options.edge_pool);
         let nodes = options.edge_pool + options.ring_tasks;
         let state = RootState {
-            book: Book::new(0, options.ring_tasks, &ring, nodes),
+            table: TaskTable::new(0, options.ring_tasks, &ring, nodes),
             heap: Heap::new(options.heap_bytes),
             guards: Vec::new(),
             scopes: Vec::new(),
@@ -201,37 +201,37 @@ impl Shared {
         RootLock { state: lock(&self.state), unwritten: Unwritten(None) }
     }
 
-    /// Looks at what the submit lock guards. Nothing is written that was captured before, so that
+    /// Polls at what the submit lock guards. Nothing is written that was captured before, so that
     /// no user code runs here.
     pub(crate) fn look_at_state<T>(&self, look: impl FnOnce(&RootState) -> T) -> T {
         look(&lock(&self.state))
     }
 
-    /// Takes back what has finished, and buffers that nobody can name any more.
-    pub(crate) fn take_back(&self, state: &mut RootState) {
+    /// Reclaims what has finished, and buffers that nobody can name any more.
+    pub(crate) fn reclaim(&self, state: &mut RootState) {
         for lane in &self.lanes {
             lane.done.drain(|entry| {
-                self.take_back_slot(state, entry & !FAILED, entry & FAILED != 0);
+                self.reclaim_slot(state, entry & !FAILED, entry & FAILED != 0);
             });
         }
         // SeqCst, as for the queues: who announced that it waits for room must not miss it.
         if self.any_dropped.load(Ordering::SeqCst) {
-            self.take_back_dropped(state);
+            self.reclaim_dropped(state);
         }
     }
 
-    /// Takes back the slot of one finished task.
+    /// Reclaims the slot of one finished task.
     #[inline]
-    pub(crate) fn take_back_slot(&self, state: &mut RootState, slot: u32, failed: bool) {
-        let RootState { book, heap, gone, .. } = state;
-        book.take_back(&self.ring, slot, !failed, |buffer| gone.extend(heap.let_go(buffer)));
+    pub(crate) fn reclaim_slot(&self, state: &mut RootState, slot: u32, failed: bool) {
+        let RootState { table, heap, gone, .. } = state;
+        table.reclaim(&self.ring, slot, !failed, |buffer| gone.extend(heap.let_go(buffer)));
         while let Some(buffer) = state.gone.pop() {
             state.release(buffer);
         }
     }
 
     #[cold]
-    fn take_back_dropped(&self, state: &mut RootState) {
+    fn reclaim_dropped(&self, state: &mut RootState) {
         self.any_dropped.store(false, Ordering::SeqCst);
         for index in std::mem::take(&mut *lock(&self.dropped)) {
             if let Some(gone) = state.heap.drop_handle(index) {
@@ -358,7 +358,7 @@ impl Wake for Shared {
 }
 
 impl RootState {
-    /// Holds the buffers of a task, in `held` for the books. Arguments in a row that share a buffer
+    /// Holds the buffers of a task, in `held` for the table. Arguments in a row that share a buffer
     /// hold it once.
     #[inline]
     pub(crate) fn hold_buffers(&mut self, spec: &TaskSpec) {
@@ -373,7 +373,7 @@ impl RootState {
 
     /// Discovery forgets a buffer that has gone.
     pub(crate) fn release(&mut self, buffer: BufferId) {
-        let released = self.book.submitter.release_buffer(buffer);
+        let released = self.table.submitter.release_buffer(buffer);
         debug_assert!(released.is_ok(), "{buffer} is released once");
         if let Some(capture) = &mut self.capture {
             capture.release(buffer);
@@ -382,7 +382,7 @@ impl RootState {
 
     /// Discovery learns of a buffer.
     pub(crate) fn declare(&mut self, bytes: u64) -> BufferId {
-        let buffer = self.book.submitter.create_buffer(bytes);
+        let buffer = self.table.submitter.create_buffer(bytes);
         if let Some(capture) = &mut self.capture {
             capture.buffer(buffer, bytes);
         }

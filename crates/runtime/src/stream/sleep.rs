@@ -151,7 +151,7 @@ impl Sleep {
         self.alarms.load(Ordering::SeqCst)
     }
 
-    /// A task has finished and its slot can be taken back: tells those who wait for room.
+    /// A task has finished and its slot can be reclaimed: tells those who wait for room.
     #[inline]
     pub(crate) fn room_made(&self) {
         if self.sleepers.starving.load(Ordering::SeqCst) != 0 {
@@ -160,7 +160,7 @@ impl Sleep {
         }
     }
 
-    /// The next slot that can be taken back wakes everybody. Who calls this looks once more before
+    /// The next slot that can be reclaimed wakes everybody. Who calls this looks once more before
     /// it sleeps.
     pub(crate) fn tell_of_room(&self) {
         self.sleepers.starving.store(1, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Slots: where a task lives from its submission until it is taken back.
+//! Slots: where a task lives from its submission until it is reclaimed.
 //!
 //! Who may touch a slot's [`Work`] changes hands, and every hand-over is a release and an acquire:
 //! 1. the holder of the submit lock, from taking a free slot until the last of its predecessors (or

@@ -149,7 +149,7 @@ impl Drop for Blocked<'_> {
 impl Shared {
     pub(crate) fn stats(&self) -> StreamStats {
         let state = self.lock();
-        let level = |level: super::book::Level| HighWater {
+        let level = |level: super::task_table::Level| HighWater {
             now: level.now as u64,
             high: level.high as u64,
         };
@@ -168,10 +168,10 @@ impl Shared {
             done,
             failed: lock(&self.ring.failures).total(),
             helped: self.counters.helped.load(Ordering::Relaxed),
-            ring_tasks: level(state.book.tasks()),
+            ring_tasks: level(state.table.tasks()),
             heap_bytes: HighWater { now: heap_now, high: heap_high },
-            edges: level(state.book.edges()),
-            map_entries: level(state.book.accesses()),
+            edges: level(state.table.edges()),
+            map_entries: level(state.table.accesses()),
             blocked_on_ring: blocked(Resource::Ring),
             blocked_on_heap: blocked(Resource::Heap),
             blocked_on_edges: blocked(Resource::Edges),

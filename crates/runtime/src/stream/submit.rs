@@ -137,25 +137,25 @@ impl Shared {
     fn lacking(&self, state: &mut RootState, need: Need) -> Option<Resource> {
         state.turn += 1;
         if state.turn.is_multiple_of(TUNING.reclaim_every) {
-            self.take_back(state);
+            self.reclaim(state);
         }
         let lacking = self.lacking_now(state, need)?;
-        self.take_back(state);
+        self.reclaim(state);
         self.lacking_now(state, need).map(|_| lacking)
     }
 
     #[inline]
     pub(crate) fn lacking_now(&self, state: &RootState, need: Need) -> Option<Resource> {
-        if !state.book.has_slot() {
+        if !state.table.has_slot() {
             return Some(Resource::Ring);
         }
         if need.bytes > 0 && !state.heap.fits(need.bytes) {
             return Some(Resource::Heap);
         }
-        if state.book.edges().now >= self.options.edge_pool {
+        if state.table.edges().now >= self.options.edge_pool {
             return Some(Resource::Edges);
         }
-        if state.book.accesses().now + need.args > self.options.map_entries {
+        if state.table.accesses().now + need.args > self.options.map_entries {
             return Some(Resource::Map);
         }
         None
@@ -188,11 +188,11 @@ impl Shared {
                 if let Some(scope) = scope {
                     scope.refuse()?;
                 }
-                self.take_back(state);
+                self.reclaim(state);
                 looks += 1;
                 match self.lacking_now(state, need) {
                     // With room for one, the next submission would wait again.
-                    None => Ok(sleepy || looks > TUNING.room_polls || state.book.has_slots(share)),
+                    None => Ok(sleepy || looks > TUNING.room_polls || state.table.has_slots(share)),
                     Some(_) if !sleepy => Ok(false),
                     Some(lacking) => self.refuse_stuck(state, spec, lacking, need).map(|()| false),
                 }
@@ -216,11 +216,11 @@ impl Shared {
         need: Need,
     ) -> Result<(), StreamError> {
         let behind = self.behind_own(state);
-        let others = state.book.live().any(|(_, slot)| !behind[slot as usize]);
+        let others = state.table.live().any(|(_, slot)| !behind[slot as usize]);
         if others {
             return Ok(());
         }
-        let guarded = state.book.tasks().now > 0;
+        let guarded = state.table.tasks().now > 0;
         let own = thread::current().id();
         let (holder, way_out) = match guarded {
             true if state.guards.iter().any(|guard| guard.thread == own) => {
@@ -231,14 +231,14 @@ impl Shared {
         };
         let (setting, size, in_use) = match lacking {
             Resource::Ring => {
-                ("ring_tasks", self.options.ring_tasks as u64, state.book.tasks().now as u64)
+                ("ring_tasks", self.options.ring_tasks as u64, state.table.tasks().now as u64)
             }
             Resource::Heap => ("heap_bytes", self.options.heap_bytes, state.heap.use_bytes().0),
             Resource::Edges => {
-                ("edge_pool", self.options.edge_pool as u64, state.book.edges().now as u64)
+                ("edge_pool", self.options.edge_pool as u64, state.table.edges().now as u64)
             }
             Resource::Map => {
-                ("map_entries", self.options.map_entries as u64, state.book.accesses().now as u64)
+                ("map_entries", self.options.map_entries as u64, state.table.accesses().now as u64)
             }
         };
         let need = match lacking {
@@ -268,7 +268,7 @@ impl Shared {
         }
         let task = self.discover(state, spec, scope)?;
         state.hold_buffers(spec);
-        let number = state.book.next_slot();
+        let number = state.table.next_slot();
         let slot = &self.ring.slots[number as usize];
         if let Some(scope) = scope {
             scope.task_entered();
@@ -281,9 +281,9 @@ impl Shared {
         state.submitted += 1;
         self.submitted.store(state.submitted, Ordering::Release);
         let (blocks, accesses) = (spec.blocks, spec.args.len() as u32);
-        let RootState { book, held, .. } = state;
+        let RootState { table, held, .. } = state;
         let ready =
-            book.enter(&self.ring, task, accesses, held, blocks, |pred| self.ring.origin_of(pred));
+            table.enter(&self.ring, task, accesses, held, blocks, |pred| self.ring.origin_of(pred));
         if ready {
             self.enqueue(&self.ring, number, Via::Submit);
         }
@@ -330,19 +330,19 @@ impl Shared {
             });
         }
         let manual = scope.is_some_and(|scope| scope.kind == ScopeKind::Manual);
-        let book = &mut state.book;
+        let table = &mut state.table;
         if manual {
-            book.submitter.enter_scope(ScopeKind::Manual);
+            table.submitter.enter_scope(ScopeKind::Manual);
         }
-        book.preds.clear();
-        let preds = &mut book.preds;
-        let task = book.submitter.submit(DepInputs { args, deps }, |edge| {
+        table.preds.clear();
+        let preds = &mut table.preds;
+        let task = table.submitter.submit(DepInputs { args, deps }, |edge| {
             if edge.flags.contains(EdgeFlags::WAIT) {
                 preds.push(edge.pred);
             }
         });
         if manual {
-            book.submitter.leave_scope()?;
+            table.submitter.leave_scope()?;
         }
         let task = task?;
         if let Some(capture) = &mut state.capture {

@@ -12,7 +12,7 @@ use super::failure::Outcome;
 use super::holds;
 use super::shared::{RootState, Shared, lock};
 use super::sleep::Want;
-use super::worker::Looks;
+use super::worker::Polls;
 
 /// A wait of the calling thread.
 pub(crate) struct Wait<'a> {
@@ -43,7 +43,7 @@ impl Shared {
         // Inside a task it runs what that waits for in any case: who else should?
         let runs_needed = choosy && (self.options.help || holds::runs(|_| true));
         let mut announced = false;
-        let mut looks = Looks::new(self);
+        let mut looks = Polls::new(self);
         let result = loop {
             // Read before the look: what happens after it ends a helper's burst.
             let alarms = self.sleep.alarms();
@@ -59,7 +59,7 @@ impl Shared {
             }
             let helped = if choosy { None } else { self.help(alarms, wait) };
             if helped.is_some_and(|count| count > 0) {
-                looks = Looks::new(self);
+                looks = Polls::new(self);
                 continue;
             }
             if !choosy && looks.next().is_some() {
@@ -83,7 +83,7 @@ impl Shared {
             }
             if takes_work && self.has_work() {
                 self.sleep.cancel(ticket);
-                looks = Looks::new(self);
+                looks = Polls::new(self);
                 continue;
             }
             if choosy && self.has_work() {
@@ -97,7 +97,7 @@ impl Shared {
                     break Err(error);
                 }
             }
-            looks = Looks::new(self);
+            looks = Polls::new(self);
         };
         // A wake-up for work may have come to this thread, which leaves: pass it on.
         if announced && self.has_work() {
@@ -117,7 +117,7 @@ impl Shared {
         let (want, goal) = (Want::Task, Goal::Task(task));
         let wait = Wait { want, goal, deadline, what: "waiting for a task", name: &name };
         let ended = self.wait_until(&wait, |state, _| {
-            let slot = state.book.find(task);
+            let slot = state.table.find(task);
             Ok(slot.is_none_or(|slot| !self.ring.slots[slot as usize].fanout.ask()))
         })?;
         if !ended {
@@ -135,23 +135,23 @@ impl Shared {
     /// Waits until everything submitted so far has ended; `false` where `deadline` came first.
     pub(crate) fn wait_quiet(self: &Arc<Self>, deadline: Deadline) -> Result<bool, StreamError> {
         let state = self.lock();
-        let end = state.book.submitter.next_task();
+        let end = state.table.submitter.next_task();
         // The tasks that may not have ended. The last one in this list is asked to tell when it
         // ends: a helper needs no clock then, and workers may never run dry.
-        let mut left: Vec<TaskId> = state.book.live().map(|(task, _)| task).collect();
+        let mut left: Vec<TaskId> = state.table.live().map(|(task, _)| task).collect();
         drop(state);
         let name = || "all tasks".to_owned();
         let (want, goal) = (Want::Quiet, Goal::Before(end));
         let wait = Wait { want, goal, deadline, what: "waiting for everything", name: &name };
         self.wait_until(&wait, |state, sleepy| {
-            self.take_back(state);
+            self.reclaim(state);
             if sleepy && let Some(youngest) = (0..left.len()).max_by_key(|&at| left[at]) {
                 // It mostly ends last, so that a thread that sleeps is woken seldom.
                 let last = left.len() - 1;
                 left.swap(youngest, last);
             }
             while let Some(&task) = left.last() {
-                if let Some(slot) = state.book.find(task) {
+                if let Some(slot) = state.table.find(task) {
                     if self.ring.slots[slot as usize].fanout.ask() {
                         return Ok(false);
                     }
@@ -159,9 +159,9 @@ impl Shared {
                     // must not be missed.
                     if sleepy {
                         self.sleep.tell_of_room();
-                        self.take_back(state);
+                        self.reclaim(state);
                     }
-                    if state.book.find(task).is_some() {
+                    if state.table.find(task).is_some() {
                         return Ok(false);
                     }
                 }
@@ -181,7 +181,7 @@ impl Shared {
         if self.ring.failures_live() == 0 {
             return Ok(());
         }
-        let first = self.ring.report_failures(&mut self.lock().book.submitter);
+        let first = self.ring.report_failures(&mut self.lock().table.submitter);
         first.map_or(Ok(()), |(task, failure)| Err(StreamError::TaskFailed { task, failure }))
     }
 }

@@ -22,9 +22,9 @@ pub(crate) fn work(shared: &Arc<Shared>, lane: usize) {
     let _worker = holds::run_above([(shared.stream_id, holds::WORKER)]);
     let mut picker = Picker::default();
     let mut searched = true;
-    // Looks become rarer until a task was found, also where there is one that better stays where it
+    // Polls become rarer until a task was found, also where there is one that better stays where it
     // is (`steal`).
-    let mut looks = Looks::new(shared);
+    let mut looks = Polls::new(shared);
     // Relaxed: only for those who want to know how many are running.
     let running = &shared.lanes[lane].running;
     loop {
@@ -37,22 +37,22 @@ pub(crate) fn work(shared: &Arc<Shared>, lane: usize) {
                     }
                 }
                 shared.run(lane, job);
-                looks = Looks::new(shared);
+                looks = Polls::new(shared);
             }
             None if shared.is_stopping() && !shared.has_work() => return,
             None => {
                 searched = true;
                 running.store(false, Ordering::Relaxed);
                 if !search(shared, &mut looks) {
-                    looks = if sleep(shared) { Looks::new(shared) } else { Looks::rare(shared) };
+                    looks = if sleep(shared) { Polls::new(shared) } else { Polls::rare(shared) };
                 }
             }
         }
     }
 }
 
-/// Looks for work for a while; whether there is some.
-fn search(shared: &Shared, looks: &mut Looks) -> bool {
+/// Polls for work for a while; whether there is some.
+fn search(shared: &Shared, looks: &mut Polls) -> bool {
     shared.sleep.start_searching();
     let found = looks.any(|()| shared.has_work() || shared.is_stopping());
     shared.sleep.stop_searching();
@@ -123,12 +123,12 @@ impl Moment {
 }
 
 /// The looks of a thread that waits and does not sleep yet, with pauses between them.
-pub(crate) struct Looks {
+pub(crate) struct Polls {
     left: u32,
     pause: Option<Duration>,
 }
 
-impl Looks {
+impl Polls {
     pub(crate) fn new(shared: &Shared) -> Self {
         let (left, pause) = match shared.counters.is_crowded() {
             // Spinning would keep off the very thread that has to bring the work.
@@ -138,14 +138,14 @@ impl Looks {
         Self { left, pause }
     }
 
-    /// Looks with the longest pauses only.
+    /// Polls with the longest pauses only.
     fn rare(shared: &Shared) -> Self {
         let looks = Self::new(shared);
         Self { pause: looks.pause.map(|_| TUNING.pause_last), ..looks }
     }
 }
 
-impl Iterator for Looks {
+impl Iterator for Polls {
     type Item = ();
 
     fn next(&mut self) -> Option<()> {

@@ -1,5 +1,5 @@
-//! The task table of one ring: which task is in which slot, which slots and edge nodes are free, and
-//! how a new task is linked to its predecessors.
+//! The task table of one ring: which task is in which slot, which slots and edge nodes are free,
+//! and how a new task is linked to its predecessors.
 
 use std::collections::HashMap;
 
@@ -8,20 +8,20 @@ use syncline_tensor::TaskId;
 
 use syncline_sync::prefetch::{prefetch, prefetch_all};
 
-use super::fanout::{EdgeNodes, Fanout, NEAR, Pushed, Tie};
+use super::fanout::{EdgeNodes, Fanout, Link, NEAR, Pushed};
 use super::ring::Ring;
 use super::slot::Slot;
 use super::tuning::TUNING;
 
 /// What the holder of the submit lock keeps about a ring.
 #[derive(Debug)]
-pub(crate) struct Book {
+pub(crate) struct TaskTable {
     pub(crate) submitter: Submitter,
     /// Predecessors of the task being submitted, each once.
     pub(crate) preds: Vec<TaskId>,
     /// Scratch: the slots of those on whose lists it was put, and how it is known whether that was
     /// in time.
-    tied: Vec<(u32, Tie)>,
+    linked: Vec<(u32, Link)>,
     entries: Box<[Entry]>,
     /// By slot, the buffers of tasks that have many.
     many_buffers: HashMap<u32, Vec<u32>>,
@@ -73,7 +73,7 @@ const VIEWS_KEPT: usize = 1 << 14;
 /// Buffers of a task that are noted in place.
 const BUFFERS: usize = 6;
 
-impl Book {
+impl TaskTable {
     pub(crate) fn new(ring_number: u8, tasks: usize, ring: &Ring, nodes: usize) -> Self {
         for node in 0..nodes as u32 {
             ring.nodes.link(node, if node + 1 < nodes as u32 { node + 2 } else { 0 });
@@ -85,7 +85,7 @@ impl Book {
                 ..Default::default()
             }),
             preds: Vec::new(),
-            tied: Vec::new(),
+            linked: Vec::new(),
             entries: vec![Entry::default(); tasks].into(),
             many_buffers: HashMap::new(),
             // The last one is taken first: slots that were used lately are in the cache.
@@ -98,7 +98,7 @@ impl Book {
         }
     }
 
-    /// Unfinished or not yet taken back tasks.
+    /// Unfinished or not yet reclaimed tasks.
     pub(crate) fn tasks(&self) -> Level {
         self.tasks
     }
@@ -131,22 +131,22 @@ impl Book {
         *self.free.last().expect("checked: there is a free slot")
     }
 
-    /// The slot of a task that has not been taken back.
+    /// The slot of a task that has not been reclaimed.
     #[inline]
     pub(crate) fn find(&self, task: TaskId) -> Option<u32> {
         self.index.find(task, &self.entries)
     }
 
-    /// All tasks that have not been taken back, with their slots.
+    /// All tasks that have not been reclaimed, with their slots.
     pub(crate) fn live(&self) -> impl Iterator<Item = (TaskId, u32)> + '_ {
         let tasks = self.entries.iter().enumerate();
         tasks.filter_map(|(slot, entry)| Some((entry.id?, slot as u32)))
     }
 
-    /// Enters `task` into [`Book::next_slot`], whose work has been written, behind [`Book::preds`].
-    /// Whether it is ready.
+    /// Enters `task` into [`TaskTable::next_slot`], whose work has been written, behind
+    /// [`TaskTable::preds`]. Returns `true` if it is ready.
     ///
-    /// `buffers` are those that it holds until it is taken back, `accesses` its arguments.
+    /// `buffers` are those that it holds until it is reclaimed, `accesses` its arguments.
     /// `origin_of` says which failure those inherit who depend on a task that has finished.
     #[inline]
     pub(crate) fn enter(
@@ -175,13 +175,13 @@ impl Book {
         }
         self.tasks.add(1);
         self.accesses.add(accesses as usize);
-        self.tie_all(ring, number, origin_of)
+        self.link_all(ring, number, origin_of)
     }
 
     /// Puts the task in slot `number` on the lists of its predecessors; whether none is left to
     /// wait for.
     #[inline]
-    fn tie_all(
+    fn link_all(
         &mut self,
         ring: &Ring,
         number: u32,
@@ -189,36 +189,36 @@ impl Book {
     ) -> bool {
         let slots = &*ring.slots;
         let slot = &slots[number as usize];
-        let Self { preds, tied, index, entries, free_node, .. } = self;
-        tied.clear();
+        let Self { preds, linked, index, entries, free_node, .. } = self;
+        linked.clear();
         for &pred in preds.iter() {
             let place = index.find(pred, entries);
-            let tie = place.and_then(|place| {
+            let link = place.and_then(|place| {
                 let (entry, list) = (&mut entries[place as usize], &slots[place as usize].fanout);
-                entry.tie(list, &ring.nodes, free_node, number).map(|tie| (place, tie))
+                entry.link(list, &ring.nodes, free_node, number).map(|link| (place, link))
             });
-            match tie {
-                Some(tie) => tied.push(tie),
+            match link {
+                Some(link) => linked.push(link),
                 None => inherit(slot, origin_of(pred)),
             }
         }
-        if tied.is_empty() {
+        if linked.is_empty() {
             // Nobody else knows of it.
             return true;
         }
-        self.edges.add(tied.len());
-        let settled = 1 + preds.len() - tied.len();
+        self.edges.add(linked.len());
+        let settled = 1 + preds.len() - linked.len();
         let ready = slot.count_down_and_fence(settled as u32);
-        let in_time = |&(pred, tie): &(u32, Tie)| slots[pred as usize].fanout.confirm(tie);
+        let in_time = |&(pred, link): &(u32, Link)| slots[pred as usize].fanout.confirm(link);
         // Those that were late have not been counted, so that nobody else can have found the task
         // ready.
-        ready || (!tied.iter().all(in_time) && self.untie_late(ring, number, origin_of))
+        ready || (!linked.iter().all(in_time) && self.unlink_late(ring, number, origin_of))
     }
 
     /// Takes the task in slot `number` off the lists where it came too late; whether none is left
     /// to wait for.
     #[cold]
-    fn untie_late(
+    fn unlink_late(
         &mut self,
         ring: &Ring,
         number: u32,
@@ -226,12 +226,12 @@ impl Book {
     ) -> bool {
         let slot = &ring.slots[number as usize];
         let mut late = 0;
-        for position in 0..self.tied.len() {
-            let (pred, tie) = self.tied[position];
+        for position in 0..self.linked.len() {
+            let (pred, link) = self.linked[position];
             // What was said of one that had finished before is said again.
-            if !ring.slots[pred as usize].fanout.confirm(tie) {
+            if !ring.slots[pred as usize].fanout.confirm(link) {
                 late += 1;
-                inherit(slot, origin_of(self.untie(ring, pred)));
+                inherit(slot, origin_of(self.unlink(ring, pred)));
             }
         }
         slot.count_down(late)
@@ -248,10 +248,10 @@ impl Book {
         }
     }
 
-    /// Takes the latest successor of the task in slot `pred`, which came too late, off the books;
+    /// Takes the latest successor of the task in slot `pred`, which came too late, off the table;
     /// which task that is.
     #[cold]
-    fn untie(&mut self, ring: &Ring, pred: u32) -> TaskId {
+    fn unlink(&mut self, ring: &Ring, pred: u32) -> TaskId {
         let entry = &mut self.entries[pred as usize];
         if entry.edges > NEAR as u32 {
             let node = entry.latest_node - 1;
@@ -264,13 +264,13 @@ impl Book {
         }
         entry.edges -= 1;
         self.edges.now -= 1;
-        entry.id.expect("it has not been taken back")
+        entry.id.expect("it has not been reclaimed")
     }
 
-    /// Takes back the slot of a task that has finished. `forget` unless its failure is still to be
+    /// Reclaims the slot of a task that has finished. `forget` unless its failure is still to be
     /// inherited; `let_go` is called for each of its buffers.
     #[inline]
-    pub(crate) fn take_back(
+    pub(crate) fn reclaim(
         &mut self,
         ring: &Ring,
         slot: u32,
@@ -278,7 +278,7 @@ impl Book {
         mut let_go: impl FnMut(u32),
     ) -> TaskId {
         let entry = &mut self.entries[slot as usize];
-        let task = entry.id.take().expect("a slot is taken back once");
+        let task = entry.id.take().expect("a slot is reclaimed once");
         match entry.buffers.get(..entry.buffer_count as usize) {
             Some(buffers) => buffers.iter().for_each(|&buffer| let_go(buffer)),
             None => {
@@ -308,32 +308,32 @@ impl Entry {
     /// Puts the task in slot `successor` on this task's list, unless it has finished; in the first
     /// free node where there is no place nearer.
     #[inline]
-    fn tie(
+    fn link(
         &mut self,
         list: &Fanout,
         nodes: &EdgeNodes,
         free_node: &mut u32,
         successor: u32,
-    ) -> Option<Tie> {
+    ) -> Option<Link> {
         let node = *free_node - 1;
         // The list of free nodes is looked at only where a node is taken: its lines are the
         // finishers' to read.
         let next = if self.edges < NEAR as u32 { 0 } else { nodes.next(node) };
-        let tie = match list.push(nodes, node, successor) {
+        let link = match list.push(nodes, node, successor) {
             Pushed::TooLate => return None,
-            Pushed::InPlace(tie) => tie,
-            Pushed::InNode(tie) => {
+            Pushed::InPlace(link) => link,
+            Pushed::InNode(link) => {
                 *free_node = next;
                 nodes.prefetch(next);
                 self.latest_node = node + 1;
                 if self.first_node == 0 {
                     self.first_node = node + 1;
                 }
-                tie
+                link
             }
         };
         self.edges += 1;
-        Some(tie)
+        Some(link)
     }
 }
 
@@ -378,7 +378,7 @@ impl Index {
     fn insert(&mut self, task: TaskId, slot: u32, entries: &[Entry]) {
         let place = self.place(task);
         if let Some(older) = self.slots[place].checked_sub(1) {
-            let id = entries[older as usize].id.expect("removed when taken back");
+            let id = entries[older as usize].id.expect("removed when reclaimed");
             self.aside.insert(id, older);
         }
         self.slots[place] = slot + 1;
@@ -399,58 +399,58 @@ impl Index {
 mod tests {
     use super::*;
 
-    fn enter(book: &mut Book, ring: &Ring, preds: &[TaskId]) -> (TaskId, u32, bool) {
-        let task = book.submitter.submit(Default::default(), |_| ()).expect("no arguments");
-        let slot = book.next_slot();
-        book.preds.clear();
-        book.preds.extend_from_slice(preds);
-        let ready = book.enter(ring, task, 0, &[], 1, |_| None);
+    fn enter(table: &mut TaskTable, ring: &Ring, preds: &[TaskId]) -> (TaskId, u32, bool) {
+        let task = table.submitter.submit(Default::default(), |_| ()).expect("no arguments");
+        let slot = table.next_slot();
+        table.preds.clear();
+        table.preds.extend_from_slice(preds);
+        let ready = table.enter(ring, task, 0, &[], 1, |_| None);
         (task, slot, ready)
     }
 
     #[test]
     fn tasks_are_found_until_they_are_taken_back_also_a_very_old_one() {
         let ring = Ring::new(4, 4);
-        let mut book = Book::new(0, 4, &ring, 8);
-        let (old, old_slot, ready) = enter(&mut book, &ring, &[]);
+        let mut table = TaskTable::new(0, 4, &ring, 8);
+        let (old, old_slot, ready) = enter(&mut table, &ring, &[]);
         assert!(ready);
         for _ in 0..100 {
-            let (task, slot, ready) = enter(&mut book, &ring, &[old]);
-            assert!(!ready && book.find(task) == Some(slot));
-            assert_eq!(book.find(old), Some(old_slot));
-            assert_eq!(book.take_back(&ring, slot, true, |_| ()), task);
-            assert_eq!(book.find(task), None);
+            let (task, slot, ready) = enter(&mut table, &ring, &[old]);
+            assert!(!ready && table.find(task) == Some(slot));
+            assert_eq!(table.find(old), Some(old_slot));
+            assert_eq!(table.reclaim(&ring, slot, true, |_| ()), task);
+            assert_eq!(table.find(task), None);
             // The list of `old` still names the slot, so take its nodes back too before they run
             // out.
-            if book.edges().now == 8 {
+            if table.edges().now == 8 {
                 break;
             }
         }
         let told: Vec<_> =
             ring.slots[old_slot as usize].fanout.close().successors(&ring.nodes).collect();
         assert_eq!(told.len(), 8);
-        book.take_back(&ring, old_slot, true, |_| ());
-        assert_eq!((book.edges().now, book.edges().high, book.tasks().now), (0, 8, 0));
+        table.reclaim(&ring, old_slot, true, |_| ());
+        assert_eq!((table.edges().now, table.edges().high, table.tasks().now), (0, 8, 0));
     }
 
     #[test]
     fn nodes_come_back_however_the_lists_were_mixed() {
         let ring = Ring::new(8, 8);
-        let mut book = Book::new(0, 8, &ring, 16);
+        let mut table = TaskTable::new(0, 8, &ring, 16);
         for _ in 0..50 {
-            let first = enter(&mut book, &ring, &[]);
-            let second = enter(&mut book, &ring, &[first.0]);
-            let third = enter(&mut book, &ring, &[first.0, second.0]);
-            let fourth = enter(&mut book, &ring, &[second.0, first.0, third.0]);
+            let first = enter(&mut table, &ring, &[]);
+            let second = enter(&mut table, &ring, &[first.0]);
+            let third = enter(&mut table, &ring, &[first.0, second.0]);
+            let fourth = enter(&mut table, &ring, &[second.0, first.0, third.0]);
             for (task, slot, _) in [first, second, third, fourth] {
                 let closed = ring.slots[slot as usize].fanout.close();
                 for successor in closed.successors(&ring.nodes) {
                     ring.slots[successor as usize].count_down(1);
                 }
-                assert_eq!(book.take_back(&ring, slot, true, |_| ()), task);
+                assert_eq!(table.reclaim(&ring, slot, true, |_| ()), task);
             }
-            assert_eq!(book.edges().now, 0);
+            assert_eq!(table.edges().now, 0);
         }
-        assert_eq!(book.edges().high, 6);
+        assert_eq!(table.edges().high, 6);
     }
 }
