@@ -1,7 +1,5 @@
 //! Whether idle lanes take ops of busy ones.
 
-use std::collections::HashSet;
-
 use syncline_plan::{ExecutionPlan, OpDeps, RunWaits};
 
 use super::error::LoadError;
@@ -90,7 +88,7 @@ impl LoadedPlan {
     pub(super) fn route_between_runs(&mut self) -> Result<(), LoadError> {
         let waits = self.checked_waits(self.plan.run_waits(&self.plan.op_deps()))?;
         for (lane, route) in
-            self.shared.lanes.iter().zip(routes(&self.plan, Some(&waits), &HashSet::new()))
+            self.shared.lanes.iter().zip(routes(&self.plan, Some(&waits), |_| false))
         {
             // SAFETY: `&mut self`, and the caller has waited for all runs.
             unsafe { lane.set_route(route) };

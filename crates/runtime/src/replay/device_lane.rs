@@ -5,7 +5,6 @@
 //! each. All of them are submitted before the first has run, each with the points that it waits
 //! for, so that no thread of the host stands by while a device works.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use syncline_device::{
@@ -23,7 +22,8 @@ use super::bridge::{Bridge, Side};
 use super::error::LoadError;
 use super::label;
 use super::load::{LoadOptions, describe};
-use super::shared::Shared;
+use super::route::announce;
+use super::shared::{LaneWait, Route, Shared};
 
 /// The lanes of a loaded plan that are not threads of the host.
 #[derive(Debug)]
@@ -44,18 +44,16 @@ pub struct DeviceLane {
     /// Its number in the plan.
     pub number: usize,
     pub lane: Arc<dyn Lane>,
-    pub segments: Vec<DeviceSegment>,
+    pub route: Route,
+    /// By segment of the route.
+    pub batches: Vec<SegmentBatch>,
     /// By op of the lane; copies have none.
     bodies: Vec<Option<KernelBody>>,
 }
 
-/// Ops with waits before the first one only, and somebody waiting for the last one only.
+/// What is submitted for a segment of a lane.
 #[derive(Debug)]
-pub struct DeviceSegment {
-    /// Places in the lane.
-    pub start: u32,
-    pub end: u32,
-    pub waits: Box<[Wait]>,
+pub struct SegmentBatch {
     task: Arc<str>,
     recording: Option<Arc<Recording>>,
     /// By command of the recording: the place in the lane of the op that it is part of.
@@ -90,13 +88,14 @@ pub fn runs_on_threads(device: DeviceSpec, options: &LoadOptions) -> bool {
 }
 
 impl DeviceLanes {
-    /// The lanes of `plan` on `devices` that are not threads; `None` if there is nothing to do for
-    /// any of them.
+    /// The lanes of `plan` on `devices` that are not threads, with their part of `routes`; `None`
+    /// if there is nothing to do for any of them.
     pub fn load(
         plan: &Arc<ExecutionPlan>,
         devices: &[Arc<dyn Device>],
         arenas: &[Buffer],
         options: &LoadOptions,
+        routes: &mut [Route],
         bodies: &mut impl FnMut(TaskInfo<'_>, DeviceSpec) -> Option<TaskBody>,
     ) -> Result<Option<Self>, LoadError> {
         let mut lanes = Vec::new();
@@ -117,12 +116,21 @@ impl DeviceLanes {
                 .collect::<Result<Vec<_>, LoadError>>()?;
             let lane = open(device, planned.kind, sibling)?;
             check_routes(plan, devices, number, &*lane)?;
-            let segments = cut(plan, number, options.is_split);
-            lanes.push(DeviceLane { number, lane, segments, bodies });
+            let route = std::mem::take(&mut routes[number]);
+            let first = planned.first.0;
+            let batches = (0..route.segments.len())
+                .map(|at| SegmentBatch {
+                    task: label::of(plan, OpIndex(first + route.steps(at).start)),
+                    recording: None,
+                    op_of_command: Vec::new(),
+                })
+                .collect();
+            lanes.push(DeviceLane { number, lane, route, batches, bodies });
         }
         if lanes.is_empty() {
             return Ok(None);
         }
+        lanes.iter().for_each(|lane| announce(routes, &lane.route));
         let order = order(plan, &lanes);
         let places = (plan.memories().iter())
             .map(|memory| match memory.place {
@@ -153,22 +161,15 @@ impl DeviceLanes {
             .collect();
         let lanes = lanes.map_or(&[][..], |lanes| &lanes.lanes);
         for lane in lanes {
-            let ends = lane.segments.iter().map(|segment| segment.end).collect();
+            let ends = lane.route.segments.iter().map(|segment| segment.steps_end).collect();
             sides[lane.number] = Side::Device { ends };
         }
-        for wait in lanes.iter().flat_map(|lane| &lane.segments).flat_map(|one| &one.waits) {
-            if let Side::Cpu { announces, .. } = &mut sides[wait.lane.index()] {
+        for wait in lanes.iter().flat_map(|lane| &lane.route.waits) {
+            if let Side::Cpu { announces, .. } = &mut sides[wait.lane as usize] {
                 *announces = true;
             }
         }
         sides.into()
-    }
-
-    /// What lanes of devices wait for on threads.
-    pub fn announced(&self) -> HashSet<Wait> {
-        let waits = self.lanes.iter().flat_map(|lane| &lane.segments).flat_map(|one| &one.waits);
-        let here = |wait: &&Wait| self.lanes.iter().any(|lane| lane.number == wait.lane.index());
-        waits.filter(|wait| !here(wait)).copied().collect()
     }
 
     /// Binds `buffer` to `memory`.
@@ -180,10 +181,10 @@ impl DeviceLanes {
         *place = Some(Place { buffer: buffer.clone(), offset: 0 });
         for lane in &mut self.lanes {
             let first = self.plan.lanes()[lane.number].first.0;
-            for segment in &mut lane.segments {
-                let mut ops = (first + segment.start..first + segment.end).map(OpIndex);
+            for (at, batch) in lane.batches.iter_mut().enumerate() {
+                let mut ops = lane.route.steps(at).map(|at| OpIndex(first + at));
                 if ops.any(|op| touches(&self.plan, op, memory)) {
-                    segment.recording = None;
+                    batch.recording = None;
                 }
             }
         }
@@ -191,11 +192,12 @@ impl DeviceLanes {
 
     /// Makes the recordings that are missing. Everything is bound.
     pub fn record(&mut self) -> Result<(), DeviceError> {
-        let segments = self.lanes.iter().map(|lane| lane.segments.len()).sum();
+        let segments = self.lanes.iter().map(|lane| lane.batches.len()).sum();
         for lane in &mut self.lanes {
             let first = self.plan.lanes()[lane.number].first.0;
-            let is_complete = lane.segments.iter().all(|one| one.recording.is_some());
-            for segment in lane.segments.iter_mut().filter(|one| one.recording.is_none()) {
+            let is_complete = lane.batches.iter().all(|one| one.recording.is_some());
+            let batches = lane.batches.iter_mut().enumerate();
+            for (number, batch) in batches.filter(|(_, one)| one.recording.is_none()) {
                 let mut recorder = Recorder {
                     plan: &self.plan,
                     places: &self.places,
@@ -203,14 +205,14 @@ impl DeviceLanes {
                     tasks: Vec::new(),
                 };
                 let mut op_of_command = Vec::new();
-                for at in segment.start..segment.end {
+                for at in lane.route.steps(number) {
                     recorder.op(OpIndex(first + at), lane.bodies[at as usize].as_ref())?;
                     op_of_command.resize(recorder.commands.len(), at);
                 }
-                segment.op_of_command = op_of_command;
+                batch.op_of_command = op_of_command;
                 let Recorder { commands, tasks, .. } = recorder;
                 let recording = Recording::new(commands)?.with_tasks(tasks);
-                segment.recording = Some(Arc::new(recording));
+                batch.recording = Some(Arc::new(recording));
             }
             if !is_complete {
                 reserve(lane, segments);
@@ -261,24 +263,25 @@ impl DeviceLanes {
     ) -> Result<(), (OpIndex, DeviceError)> {
         for &(lane, segment) in &self.order {
             let lane = &self.lanes[lane];
-            let segment = &lane.segments[segment];
-            let point = |wait: &Wait| {
+            let (start, prepared) = (lane.route.steps(segment).start, &lane.batches[segment]);
+            let waits = lane.route.waits_of(&lane.route.segments[segment]);
+            let point = |wait: &LaneWait| {
                 // SAFETY: no lane of the plan runs yet.
-                let point = unsafe { bridge.point(wait.lane.index(), wait.count, number) };
+                let point = unsafe { bridge.point(wait.lane as usize, wait.count(), number) };
                 point.expect("batches are submitted in an order in which they can run")
             };
-            let recording = segment.recording.as_ref().expect("recorded when buffers were bound");
-            let mut batch = Batch::for_lane(&*lane.lane).waits(segment.waits.iter().map(point));
+            let recording = prepared.recording.as_ref().expect("recorded when buffers were bound");
+            let mut batch = Batch::for_lane(&*lane.lane).waits(waits.iter().map(point));
             if let Some(shared) = asks {
                 batch = batch.command(ask(shared, number));
             }
-            let batch = batch.command(Command::recording(recording)).task(segment.task.clone());
+            let batch = batch.command(Command::recording(recording)).task(prepared.task.clone());
             // SAFETY: arenas are known to this plan only, bound memory is claimed; the plan is
             // proven: whatever conflicts is ordered by its lanes and its waits, and the points of
             // these are what is waited for.
             let submitted = unsafe { lane.lane.submit_claimed(batch) };
             let first = self.plan.lanes()[lane.number].first.0;
-            let point = submitted.map_err(|error| (OpIndex(first + segment.start), error))?;
+            let point = submitted.map_err(|error| (OpIndex(first + start), error))?;
             // SAFETY: no lane of the plan runs yet.
             unsafe { bridge.submitted(lane.number, point) };
         }
@@ -300,7 +303,7 @@ impl DeviceLanes {
             let first = self.plan.lanes()[lane.number].first.0;
             let inherited = matches!(error, DeviceError::Inherited { .. });
             if found.is_none() || !inherited {
-                found = Some((OpIndex(first + lane.segments[at].start), error));
+                found = Some((OpIndex(first + lane.route.steps(at).start), error));
             }
             if !inherited {
                 break;
@@ -382,14 +385,14 @@ fn guarded(lanes: &[DeviceLane]) -> Vec<Arc<dyn Lane>> {
 /// Makes room for all segments of the lane, and on its buffers for all of the plan, so that runs
 /// allocate nothing.
 fn reserve(lane: &DeviceLane, segments_of_plan: usize) {
-    let recordings = lane.segments.iter().filter_map(|segment| segment.recording.as_ref());
+    let recordings = lane.batches.iter().filter_map(|batch| batch.recording.as_ref());
     for (buffer, _) in recordings.flat_map(|recording| recording.buffers()) {
         buffer.reserve_leases(segments_of_plan);
     }
-    let most = |of: fn(&DeviceSegment) -> usize| lane.segments.iter().map(of).max().unwrap_or(0);
-    let waits = most(|segment| segment.waits.len());
-    let buffers = most(|segment| segment.recording.as_ref().map_or(0, |one| one.buffers().len()));
-    lane.lane.reserve(lane.segments.len(), waits, buffers);
+    let waits = lane.route.segments.iter().map(|segment| lane.route.waits_of(segment).len()).max();
+    let recordings = lane.batches.iter().filter_map(|batch| batch.recording.as_ref());
+    let buffers = recordings.map(|recording| recording.buffers().len()).max();
+    lane.lane.reserve(lane.batches.len(), waits.unwrap_or(0), buffers.unwrap_or(0));
 }
 
 /// Every copy of the lane is between memories that it reaches.
@@ -425,29 +428,6 @@ pub fn ends(
     (device(copy.source), device(copy.target))
 }
 
-/// Cuts a lane before ops that wait and behind those that are waited for; or between all of them.
-fn cut(plan: &ExecutionPlan, number: usize, is_split: bool) -> Vec<DeviceSegment> {
-    let mut segments: Vec<DeviceSegment> = Vec::new();
-    let mut ended = true;
-    let first = plan.lanes()[number].first.0;
-    for (at, op) in (0u32..).zip(plan.lane_ops(LaneIndex(number as u16))) {
-        let waits = plan.waits_of(op);
-        if ended || is_split || !waits.is_empty() {
-            segments.push(DeviceSegment {
-                start: at,
-                end: at,
-                waits: waits.into(),
-                task: label::of(plan, OpIndex(first + at)),
-                recording: None,
-                op_of_command: Vec::new(),
-            });
-        }
-        segments.last_mut().expect("one was begun").end = at + 1;
-        ended = op.is_awaited;
-    }
-    segments
-}
-
 /// The segments in an order in which the whole plan could run, one op at a time.
 fn order(plan: &ExecutionPlan, lanes: &[DeviceLane]) -> Vec<(usize, usize)> {
     let mut device_lane = vec![None; plan.lanes().len()];
@@ -467,7 +447,8 @@ fn order(plan: &ExecutionPlan, lanes: &[DeviceLane]) -> Vec<(usize, usize)> {
                     break;
                 }
                 if let Some(at) = device_lane[lane]
-                    && lanes[at].segments.get(next[at]).is_some_and(|one| one.start == done[lane])
+                    && next[at] < lanes[at].batches.len()
+                    && lanes[at].route.steps(next[at]).start == done[lane]
                 {
                     order.push((at, next[at]));
                     next[at] += 1;
@@ -480,7 +461,7 @@ fn order(plan: &ExecutionPlan, lanes: &[DeviceLane]) -> Vec<(usize, usize)> {
             break;
         }
     }
-    let segments: usize = lanes.iter().map(|lane| lane.segments.len()).sum();
+    let segments: usize = lanes.iter().map(|lane| lane.batches.len()).sum();
     assert_eq!(order.len(), segments, "a proven plan can run to its end");
     order
 }

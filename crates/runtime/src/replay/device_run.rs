@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use syncline_device::{Deadline, DeviceError, Point};
-use syncline_plan::{ExecutionPlan, LaneIndex, OpIndex, TaskIndex, Wait};
+use syncline_plan::{ExecutionPlan, LaneIndex, OpIndex, TaskIndex};
 
 use super::device_lane::DeviceLanes;
 use super::error::RunError;
@@ -170,11 +170,11 @@ unsafe fn note_device_times(shared: &Shared, lanes: &DeviceLanes, began: Instant
             let Some(at) = points.iter().position(|point| point.value() == time.value) else {
                 continue;
             };
-            let batch = &lane.segments[at];
+            let (batch, steps) = (&lane.batches[at], lane.route.steps(at));
             let Some(&op) = batch.op_of_command.get(time.command as usize) else { continue };
             // SAFETY: the caller's promise.
             let (first, last) =
-                unsafe { (work.time(batch.start as usize), work.time(batch.end as usize - 1)) };
+                unsafe { (work.time(steps.start as usize), work.time(steps.end as usize - 1)) };
             let inside = |ns: u64| ns.clamp(first.start_ns, last.end_ns.max(first.start_ns));
             let (start_ns, end_ns) = (inside(ns(time.began)), inside(ns(time.ended)));
             // A copy of several views is several commands.
@@ -211,17 +211,18 @@ unsafe fn note_times(
     for &(number, segment) in lanes.order() {
         let lane = &lanes.lanes()[number];
         let Some(&end_ns) = ends[number].get(segment) else { continue };
-        let one = &lane.segments[segment];
-        let waited =
-            one.waits.iter().map(|wait| time(wait.lane.index(), wait.count as usize - 1).end_ns);
-        let before = (one.start as usize).checked_sub(1).map(|at| time(lane.number, at).end_ns);
+        let steps = lane.route.steps(segment);
+        let steps = steps.start as usize..steps.end as usize;
+        let waits = lane.route.waits_of(&lane.route.segments[segment]).iter();
+        let waited = waits.map(|wait| time(wait.lane as usize, wait.count() as usize - 1).end_ns);
+        let before = steps.start.checked_sub(1).map(|at| time(lane.number, at).end_ns);
         let start_ns = waited.chain(before).fold(submitted_ns, u64::max).min(end_ns);
         let first = plan.lanes()[lane.number].first.index();
-        let ops = &plan.ops()[first + one.start as usize..first + one.end as usize];
+        let ops = &plan.ops()[first + steps.start..first + steps.end];
         let costs: Vec<u64> = ops.iter().map(|op| (op.end_ns - op.start_ns).max(1)).collect();
         let total: u128 = costs.iter().map(|&cost| u128::from(cost)).sum();
         let (mut done, mut from_ns) = (0u128, start_ns);
-        for (at, cost) in (one.start as usize..).zip(costs) {
+        for (at, cost) in steps.zip(costs) {
             done += u128::from(cost);
             let share = u128::from(end_ns - start_ns) * done / total;
             let until_ns = start_ns + share as u64;
@@ -242,10 +243,10 @@ fn lower_ends(
 ) {
     let numbers = lanes.lanes().iter().enumerate().map(|(at, lane)| (lane.number, at));
     let device_lanes: HashMap<usize, usize> = numbers.collect();
-    let lower = |ends: &mut [Vec<u64>], wait: &Wait, by_ns: u64| {
-        let Some(&at) = device_lanes.get(&wait.lane.index()) else { return };
-        let batches = &lanes.lanes()[at].segments;
-        let batch = batches.partition_point(|batch| batch.end < wait.count);
+    let lower = |ends: &mut [Vec<u64>], lane: usize, count: u32, by_ns: u64| {
+        let Some(&at) = device_lanes.get(&lane) else { return };
+        let segments = &lanes.lanes()[at].route.segments;
+        let batch = segments.partition_point(|segment| segment.steps_end < count);
         if let Some(end_ns) = ends[at].get_mut(batch) {
             *end_ns = by_ns.min(*end_ns);
         }
@@ -253,7 +254,8 @@ fn lower_ends(
     for number in (0..plan.lanes().len()).filter(|number| !device_lanes.contains_key(number)) {
         for (at, op) in plan.lane_ops(LaneIndex(number as u16)).iter().enumerate() {
             let start_ns = time(number, at).start_ns;
-            plan.waits_of(op).iter().for_each(|wait| lower(ends, wait, start_ns));
+            let waits = plan.waits_of(op).iter();
+            waits.for_each(|wait| lower(ends, wait.lane.index(), wait.count, start_ns));
         }
     }
     for &(number, segment) in lanes.order().iter().rev() {
@@ -261,7 +263,8 @@ fn lower_ends(
         if let Some(before) = segment.checked_sub(1) {
             ends[number][before] = end_ns.min(ends[number][before]);
         }
-        let waits = &lanes.lanes()[number].segments[segment].waits;
-        waits.iter().for_each(|wait| lower(ends, wait, end_ns));
+        let route = &lanes.lanes()[number].route;
+        let waits = route.waits_of(&route.segments[segment]).iter();
+        waits.for_each(|wait| lower(ends, wait.lane as usize, wait.count(), end_ns));
     }
 }

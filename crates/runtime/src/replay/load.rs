@@ -200,13 +200,16 @@ impl LoadedPlan {
         let given = find_devices(&plan, devices)?;
         let specs: Vec<DeviceSpec> = given.iter().map(|device| device.info().spec).collect();
         let (arenas, bases) = allocate(&plan, &given)?;
-        let device_lanes = DeviceLanes::load(&plan, &given, &arenas, &options, &mut bodies)?;
-        let announced = device_lanes.as_ref().map(DeviceLanes::announced).unwrap_or_default();
+        let on_threads =
+            |lane: usize| runs_on_threads(specs[plan.lanes()[lane].device.index()], &options);
+        let mut routes = routes(&plan, None, |lane| options.is_split && !on_threads(lane));
+        let device_lanes =
+            DeviceLanes::load(&plan, &given, &arenas, &options, &mut routes, &mut bodies)?;
         let mut rebindable = Vec::new();
         let mut lanes = Vec::with_capacity(plan.lanes().len());
-        for (lane, route) in routes(&plan, None, &announced).into_iter().enumerate() {
+        for (lane, route) in routes.into_iter().enumerate() {
             let planned = &plan.lanes()[lane];
-            if !runs_on_threads(specs[planned.device.index()], &options) {
+            if !on_threads(lane) {
                 lanes.push(LaneWork::elsewhere(planned.first, planned.count as usize));
                 continue;
             }

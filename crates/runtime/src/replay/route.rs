@@ -1,51 +1,53 @@
 //! Routes: where a lane waits for others, and where it says how far it is.
 
-use std::collections::HashSet;
-
 use syncline_plan::{ExecutionPlan, LaneIndex, OpIndex, RunWaits, Wait};
 
 use super::shared::{LaneWait, Route, Segment};
 
-/// The routes of all lanes; with `between`, for runs that begin before the ones before have ended.
-///
-/// `announced` is what lanes of devices wait for.
+/// Returns the routes of all lanes; with `between`, for runs that begin before the ones before have
+/// ended. Lanes that `is_split` says are cut between all of their ops.
 pub fn routes(
     plan: &ExecutionPlan,
     between: Option<&RunWaits>,
-    announced: &HashSet<Wait>,
+    is_split: impl Fn(usize) -> bool,
 ) -> Vec<Route> {
     let mut is_awaited: Vec<bool> = plan.ops().iter().map(|op| op.is_awaited).collect();
     for wait in between.iter().flat_map(|between| between.all()) {
         let first = plan.lanes()[wait.lane.index()].first;
         is_awaited[first.index() + wait.count as usize - 1] = true;
     }
-    let lanes = 0..plan.lanes().len() as u16;
-    let mut routes: Vec<Route> =
-        lanes.map(|lane| route(plan, LaneIndex(lane), between, &is_awaited)).collect();
-    for wait in announced {
-        // Who is awaited ends a segment, whoever it is that waits.
-        let segments = &mut routes[wait.lane.index()].segments;
-        let ends = segments.binary_search_by_key(&wait.count, |segment| segment.steps_end);
-        segments[ends.expect("an awaited op ends a segment")].announces = true;
-    }
-    routes
+    let lanes = 0..plan.lanes().len();
+    lanes.map(|lane| route(plan, lane, between, &is_awaited, is_split(lane))).collect()
 }
 
-/// Cuts the steps of a lane where something is waited for or announced.
+/// Has lanes that are threads announce what `route`, of a lane of a device, waits for.
+pub fn announce(routes: &mut [Route], route: &Route) {
+    for wait in &route.waits {
+        // What is awaited ends a segment, whichever lane waits. Routes of devices are elsewhere.
+        let segments = &mut routes[wait.lane as usize].segments;
+        let end = segments.binary_search_by_key(&wait.count(), |segment| segment.steps_end);
+        if let Ok(end) = end {
+            segments[end].announces = true;
+        }
+    }
+}
+
+/// Cuts a lane before ops that wait and behind those that are awaited; or between all of them.
 fn route(
     plan: &ExecutionPlan,
-    lane: LaneIndex,
+    lane: usize,
     between: Option<&RunWaits>,
     is_awaited: &[bool],
+    is_split: bool,
 ) -> Route {
-    let first = plan.lanes()[lane.index()].first;
+    let first = plan.lanes()[lane].first;
     let mut waits: Vec<LaneWait> = Vec::new();
     let mut segments: Vec<Segment> = Vec::new();
-    for (at, op) in plan.lane_ops(lane).iter().enumerate() {
+    for (at, op) in plan.lane_ops(LaneIndex(lane as u16)).iter().enumerate() {
         let index = OpIndex(first.0 + at as u32);
         let own = plan.waits_of(op);
         let last = between.map_or(&[][..], |between| between.of(index));
-        let ended = segments.last().is_none_or(|last| last.publishes);
+        let ended = is_split || segments.last().is_none_or(|last| last.publishes);
         if ended || !own.is_empty() || !last.is_empty() {
             let waits_start = waits.len() as u32;
             waits.extend(last.iter().map(|wait| lane_wait(plan, wait, 1)));

@@ -79,7 +79,7 @@ fn execute<const TIMED: bool, const LIMITED: bool>(
     let (route, args) = unsafe { (work.route(), work.args()) };
     let mut start = 0;
     for segment in &route.segments {
-        for wait in &route.waits[Shared::range(segment.waits_start, segment.waits_end)] {
+        for wait in route.waits_of(segment) {
             if shared.bridge.is_device(wait.lane as usize) {
                 wait_for_device(shared, wait, mode);
                 continue;
@@ -122,10 +122,9 @@ fn execute<const TIMED: bool, const LIMITED: bool>(
 #[cold]
 fn wait_for_device(shared: &Shared, wait: &LaneWait, mode: RunMode) {
     // Runs of plans with lanes on devices do not overlap: the wait is for this run.
-    let count = u64::from(wait.steps) - wait.back;
     // SAFETY: during a run.
     let waited =
-        unsafe { shared.bridge.wait(wait.lane as usize, count as u32, mode.number, mode.deadline) };
+        unsafe { shared.bridge.wait(wait.lane as usize, wait.count(), mode.number, mode.deadline) };
     let why = match waited {
         Ok(()) => return,
         Err(DeviceError::DeadlinePassed { .. }) => Why::Deadline,

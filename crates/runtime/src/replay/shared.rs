@@ -45,7 +45,8 @@ impl fmt::Debug for Step {
     }
 }
 
-/// Steps with waits before the first one only, and somebody waiting for the last one only.
+/// A run of steps without internal synchronisation: waits precede the first step, and only the last
+/// is awaited by another lane. A lane of a device has a batch for each.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Segment {
     pub waits_start: u32,
@@ -67,11 +68,32 @@ pub struct LaneWait {
     pub back: u64,
 }
 
+impl LaneWait {
+    /// Returns how many steps of the lane a wait within a run is for.
+    pub fn count(&self) -> u32 {
+        self.steps - self.back as u32
+    }
+}
+
 /// Where a lane waits and where it says how far it is.
 #[derive(Debug, Default)]
 pub struct Route {
     pub segments: Box<[Segment]>,
     pub waits: Box<[LaneWait]>,
+}
+
+impl Route {
+    /// Returns the steps of segment number `at`, by their places in the lane.
+    pub fn steps(&self, at: usize) -> Range<u32> {
+        let start = at.checked_sub(1).map_or(0, |before| self.segments[before].steps_end);
+        start..self.segments[at].steps_end
+    }
+
+    /// Returns what `segment` waits for.
+    #[inline]
+    pub fn waits_of(&self, segment: &Segment) -> &[LaneWait] {
+        &self.waits[segment.waits_start as usize..segment.waits_end as usize]
+    }
 }
 
 /// The work of one lane.
@@ -335,10 +357,5 @@ impl Shared {
     #[inline]
     pub fn outcome(&self, number: u64) -> Result<(), RunError> {
         self.stop.outcome(number, || self.has_skipped(number))
-    }
-
-    /// The place of a range of steps in a slice.
-    pub fn range(start: u32, end: u32) -> Range<usize> {
-        start as usize..end as usize
     }
 }
