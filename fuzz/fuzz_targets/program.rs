@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use syncline_program::{ProgramOptions, Program};
+use syncline_program::{Program, ProgramOptions};
 
 fuzz_target!(|bytes: &[u8]| {
     // Files are read from a folder that has none.

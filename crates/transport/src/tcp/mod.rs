@@ -8,8 +8,10 @@
 //! use std::time::Duration;
 //! use syncline_transport::{ControlPlane, Wait, tcp};
 //!
+//! // A port that is free at the moment.
+//! let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
 //! let (host, name) = ("127.0.0.1".to_owned(), "policy".to_owned());
-//! let meeting = tcp::MeetingPlace { host, port: 7_311, name };
+//! let meeting = tcp::MeetingPlace { host, port, name };
 //! let options = tcp::Options { token: tcp::Token::new("secret"), ..tcp::Options::default() };
 //! std::thread::scope(|scope| {
 //!     for rank in 0..2 {
@@ -21,6 +23,7 @@
 //!         });
 //!     }
 //! });
+//! # Ok::<(), std::io::Error>(())
 //! ```
 
 mod endpoint;
