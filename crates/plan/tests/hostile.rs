@@ -19,7 +19,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator::new();
 const TIME_MAX: Duration = Duration::from_secs(20);
 const BYTES_MAX: u64 = 512 << 20;
 
-const HEADER: &[u8] = b"SLPLAN\r\n\x02\0\0\0";
+const HEADER: &[u8] = b"SLPLAN\r\n\x03\0\0\0";
 
 /// Reads `tables` behind a right header and checksum, within the bounds.
 fn read(tables: &[u8]) -> Result<ExecutionPlan, StoreError> {
