@@ -88,6 +88,14 @@ pub enum CheckpointError {
         /// Why, each reason once.
         reasons: Vec<String>,
     },
+    /// A `[[map]]` rule that does not fit the checkpoint.
+    #[error("map of `{rule}`: {cause}")]
+    Map {
+        /// What the rule replaces.
+        rule: String,
+        /// What does not fit.
+        cause: String,
+    },
     /// A tensor whose elements must not be converted.
     #[error(
         "tensor `{tensor}` of {element} cannot be converted: {cause}: leave the element types as they are"

@@ -290,6 +290,7 @@ fn tied_output(specs: &[TensorSpec]) -> Option<TensorRule> {
     }
     let output = match embedding {
         "gpt_neox.embed_in.weight" => "embed_out.weight",
+        "embedding.word_embeddings.weight" => "output_layer.weight",
         name if name.starts_with("language_model.model.") => "language_model.lm_head.weight",
         name if name.starts_with("bert.") => "cls.predictions.decoder.weight",
         name if name.starts_with("roberta.") => "lm_head.decoder.weight",

@@ -31,10 +31,20 @@ pub struct Checkpoint {
     folder: PathBuf,
     layout: Layout,
     files: Vec<MappedFile>,
-    /// File, first byte and number of bytes of each tensor on each rank.
-    places: HashMap<(u32, u32), (usize, u64, u64)>,
+    /// Where each tensor lies, for each rank.
+    places: HashMap<(u32, u32), Place>,
     elements: Vec<ElementType>,
     metadata: BTreeMap<String, String>,
+}
+
+/// A run of bytes in one of a checkpoint's files.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// Its position among the files.
+    pub(crate) file: usize,
+    /// The first byte.
+    pub(crate) start: u64,
+    pub(crate) bytes: u64,
 }
 
 #[derive(Deserialize)]
@@ -82,8 +92,23 @@ impl Checkpoint {
 
     /// The bytes of a tensor's shard.
     pub fn shard(&self, tensor: u32, rank: u32) -> Option<&[u8]> {
-        let &(file, start, bytes) = self.places.get(&(tensor, rank))?;
+        let &Place { file, start, bytes } = self.places.get(&(tensor, rank))?;
         self.files[file].bytes().get(start as usize..(start + bytes) as usize)
+    }
+
+    /// Where the shard of a tensor lies.
+    pub(crate) fn place(&self, tensor: u32, rank: u32) -> Option<Place> {
+        self.places.get(&(tensor, rank)).copied()
+    }
+
+    /// The same files as tensors of another form.
+    pub(crate) fn with_form(
+        self,
+        layout: Layout,
+        places: HashMap<(u32, u32), Place>,
+        elements: Vec<ElementType>,
+    ) -> Self {
+        Self { layout, places, elements, ..self }
     }
 
     /// Bytes of all files, and when they were last changed: what a resumed conversion must find
@@ -172,7 +197,8 @@ impl Reader {
                 let shape = tensor.stored_shape;
                 let shard = whole_shard(0, shape);
                 builder.tensor(&tensor.name, tensor.element.dtype(), &shape, vec![shard])?;
-                let place = (file, header.data_start + tensor.start, tensor.bytes);
+                let start = header.data_start + tensor.start;
+                let place = Place { file, start, bytes: tensor.bytes };
                 places.insert((elements.len() as u32, 0), place);
                 elements.push(tensor.element);
             }
@@ -225,7 +251,8 @@ impl Reader {
                     return Err(damaged(&path, cause));
                 }
                 element = entry.element;
-                places.insert((index, rank), (file, header.data_start + entry.start, entry.bytes));
+                let start = header.data_start + entry.start;
+                places.insert((index, rank), Place { file, start, bytes: entry.bytes });
             }
             elements.push(element);
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use syncline_layout::{LayoutFile, MeshLayout, TensorRule, TensorSpec};
+use syncline_layout::{LayoutFile, MeshLayout, Pattern, TensorRule, TensorSpec};
 
 use crate::destination::Destination;
 use crate::error::CheckpointError;
@@ -57,10 +57,21 @@ impl Wanted {
             false => add_builtin_rules(&mut mesh, specs, source)?,
         }
         let mut unnamed = Unnamed::new();
-        let names = specs.iter().map(|spec| &spec.name);
-        for name in names.filter(|name| mesh.rule_for(name).is_none()) {
-            *unnamed.entry(pattern_of(name)).or_default() += 1;
+        for (spec, rule) in specs.iter().zip(mesh.rules_of(specs)?) {
+            if rule.is_none() {
+                *unnamed.entry(pattern_of(&spec.name)).or_default() += 1;
+            }
         }
         Ok((Destination::Sharded(mesh.compile(specs)?), unnamed))
     }
+}
+
+/// The patterns of `rules` that match none of the tensors `specs`.
+pub fn unmatched_rules(rules: &[TensorRule], specs: &[TensorSpec]) -> Vec<String> {
+    let matches = |rule: &TensorRule| {
+        let pattern = Pattern::new(&rule.pattern);
+        pattern.is_ok_and(|pattern| specs.iter().any(|spec| pattern.matches(&spec.name)))
+    };
+    let unmatched = rules.iter().filter(|rule| rule.tied_to.is_none() && !matches(rule));
+    unmatched.map(|rule| rule.pattern.clone()).collect()
 }

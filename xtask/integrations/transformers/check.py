@@ -33,6 +33,8 @@ HEADS = set("num_attention_heads n_head n_heads num_heads num_key_value_heads nu
 INNER = set("intermediate_size moe_intermediate_size shared_intermediate_size".split())
 WHOLE = {name: HEADS for name in "olmo2 olmo3 olmoe flex_olmo minimax_m2 diffllama codegen stablelm-norm jetmoe".split()}
 WHOLE |= {"bitnet": HEADS | INNER, "mamba": HEADS | INNER, "mamba2": HEADS | INNER, "deberta-v2": HEADS}
+# Models of which only the embeddings and the output are split.
+UNSPLIT = {"mamba", "mamba2", "bitnet"}
 # What a family cannot do, in the words of the refusal.
 REFUSED = {
     ("qwen3_next", "tp=8"): "parts of groups", ("qwen3_5_text", "tp=8"): "parts of groups",
@@ -154,6 +156,21 @@ def load(folder, config, auto):
     return (model.eval(), None) if not wrong else (None, json.dumps(wrong)[:300])
 
 
+# Names in files, and in the modules of classes that rename what they load.
+PICTURES = [(r"^language_model\.lm_head\.", "lm_head."), (r"^language_model\.model\.", "model.language_model."),
+            (r"^(vision_tower|multi_modal_projector)\.", r"model.\1.")]
+QWEN = [(r"^model\.", "model.language_model."), (r"^visual\.", "model.visual.")]
+VIT = [(r"^encoder\.layer\.", "layers."), (r"attention\.attention\.(.)[a-z]*\.", r"attention.\1_proj."),
+       (r"attention\.output\.dense", "attention.o_proj"), (r"intermediate\.dense", "mlp.fc1"), (r"(\d)\.output\.dense", r"\1.mlp.fc2")]
+RENAMES = {"llava": PICTURES, "mistral3": PICTURES, "gemma3": PICTURES, "qwen2_vl": QWEN, "qwen2_5_vl": QWEN, "vit": VIT}
+
+
+def renamed(name, key):
+    for pattern, text in RENAMES.get(name, []):
+        key = re.sub(pattern, text, key)
+    return key
+
+
 ATTRIBUTES = {
     "query": "num_heads num_attention_heads n_heads n_head",
     "key_value": "num_kv_heads num_key_value_heads",
@@ -182,9 +199,14 @@ def patched(whole, tensors, share):
         while owner:
             owner = owner.rpartition(".")[0]
             parent = model.get_submodule(owner)
-            if re.search("atten|attn", type(parent).__name__, re.I):
+            is_tower = hasattr(whole.config, "text_config") and "vision" in owner
+            if re.search("atten|attn", type(parent).__name__, re.I) and not is_tower:
                 adapt(parent, share)
     model.tie_weights()
+    # A tensor that finds no place would let the whole model's stand in for it.
+    tied = {name for name in left if name.startswith(("lm_head.", "embed_out."))}
+    if set(left) - tied:
+        raise ValueError(f"no place for {sorted(left)[:3]}")
     return model
 
 
@@ -265,6 +287,9 @@ def alibi(model, share):
         return full.view(-1, zoo.HEADS, *full.shape[1:])[:, rows].flatten(0, 1)
 
     def before(_, args, kwargs):
+        mask = kwargs.get("attention_mask")
+        if kind == "falcon" and mask is not None and mask.dim() == 4:
+            kwargs["attention_mask"] = mask[:, rows] if mask.shape[1] == zoo.HEADS else mask
         if "alibi" in kwargs:
             kwargs["alibi"] = cut(kwargs["alibi"])
         elif kind == "falcon":
@@ -321,7 +346,9 @@ def ranks_of(name, whole, folder, ranks):
                 why = repr(error)[:300]
         if model is None:
             try:
-                model = patched(whole, load_file(os.path.join(place, "model.safetensors")), share)
+                tensors = load_file(os.path.join(place, "model.safetensors"))
+                tensors = {renamed(name, key): value for key, value in tensors.items()}
+                model = patched(whole, tensors, share)
             except Exception as error:
                 raise RuntimeError(f"{why}; {error!r}")
             model.why = why
@@ -430,6 +457,8 @@ def examine(name, syncline, folder):
         wrong, kept = agree(plan, kinds)
         if off > 2e-4 * max(1, expected.abs().max().item()) or off != off or wrong:
             lines.append(("WRONG", layout, f"logits off by {off:.3g} of {expected.abs().max().item():.3g}; {wrong} {getattr(models[0], 'why', '')}"))
+        elif not kinds and name not in UNSPLIT:
+            lines.append(("WRONG", layout, "no layer is split"))
         else:
             lines.append(("right", layout, f"{len(kinds)} layers split" + (f", whole: {' '.join(kept)}" if kept else "")))
         shutil.rmtree(target)

@@ -22,7 +22,7 @@ SIZES = [
     (64, "max_position_embeddings n_positions max_seq_len n_ctx max_source_positions max_target_positions"),
     (0, "pad_token_id bos_token_id eos_token_id"),
 ]
-NAMES = dict(heads=SIZES[1][1].split() + ["attention_heads"], key_value=SIZES[2][1].split(), inner=SIZES[4][1].split() + ["expert_ffn_hidden_size"])
+NAMES = dict(heads=SIZES[1][1].split() + ["attention_heads"], key_value=SIZES[2][1].split(), inner=SIZES[4][1].split() + ["expert_ffn_hidden_size", "moe_shared_expert_intermediate_size"])
 TINY = {name: size for size, names in SIZES for name in names.split()}
 TEXT = dict(hidden_size=HIDDEN, num_attention_heads=HEADS, num_key_value_heads=KEY_VALUE, head_dim=HEAD,
             intermediate_size=INNER, num_hidden_layers=LAYERS, vocab_size=VOCABULARY,

@@ -17,6 +17,7 @@ mod convert;
 mod damage;
 mod described;
 mod families;
+mod forms;
 mod heads;
 mod hostile;
 mod judge;

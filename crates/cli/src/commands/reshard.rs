@@ -1,6 +1,7 @@
 //! `syncline reshard`: from one parallel layout of tensors to another.
 
 mod launch;
+mod maps;
 mod mpi;
 mod plan;
 mod progress;
@@ -88,15 +89,22 @@ pub(crate) struct RunArgs {
     /// Rules (`[[tensor]]` entries, TOML) to try before the built-in ones.
     #[arg(long, value_name = "F")]
     rules: Option<PathBuf>,
+    /// Turn the tensors into another form first: a file with `[[map]]` rules, or hf-to-megatron,
+    /// megatron-to-hf, hf-to-vllm, vllm-to-hf. May be given several times.
+    #[arg(long = "map", value_name = "MAP")]
+    maps: Vec<String>,
     /// Memory of each thread for what has to be put together before it is written.
     #[arg(long, value_name = "N", default_value = "1MiB", value_parser = size::parse)]
     slot_bytes: u64,
     /// With --to hf: bytes of tensors in one file.
     #[arg(long, value_name = "N", default_value = "5GiB", value_parser = size::parse)]
     file_bytes: u64,
-    /// Only show what each tensor will become.
+    /// Only show what each tensor will become; alike tensors are shown once.
     #[arg(long)]
     dry_run: bool,
+    /// With --dry-run: show every tensor.
+    #[arg(long, requires = "dry_run")]
+    verbose: bool,
     /// Go on after an interruption; files that exist are checked, not written again.
     #[arg(long)]
     resume: bool,
@@ -115,6 +123,9 @@ pub(crate) struct VerifyArgs {
     source: PathBuf,
     /// The checkpoint to check.
     destination: PathBuf,
+    /// Compare with the source in another form; as for `reshard run`.
+    #[arg(long = "map", value_name = "MAP")]
+    maps: Vec<String>,
     /// Accept a layout that is not known to be right for the model.
     #[arg(long)]
     allow_unproven: bool,

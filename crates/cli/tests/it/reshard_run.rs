@@ -385,3 +385,52 @@ fn memory_is_bounded_by_slots_not_by_the_checkpoint() {
     run(&["reshard", "verify", &path("in"), &path("out")]).success();
     fs::remove_dir_all(&folder).unwrap();
 }
+
+#[test]
+fn maps_give_other_forms_and_alike_tensors_are_shown_once() {
+    let folder = directory("reshard_maps");
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    write_model(&folder.join("in"), 2);
+    fs::write(
+        folder.join("fuse.toml"),
+        "[[map]]\nfrom = [\"model.layers.*.mlp.up_proj.weight\", \
+         \"model.layers.*.mlp.down_proj.weight\"]\nto = \"layers.*.both\"\ndim = 0\n\
+         [[map]]\nfrom = \"absent\"\nto = \"other\"\n",
+    )
+    .unwrap();
+    let all = ["reshard", "run", &path("in"), &path("out"), "--to", "dp=2", "--dry-run"];
+    let dry = run(&all).success();
+    let line = dry.lines().find(|line| line.contains("model.layers.*.mlp.up_proj.weight"));
+    assert!(line.is_some_and(|line| line.ends_with("(2 tensors)")), "{dry}");
+    let dry = run(&[&all[..], &["--verbose"]].concat()).success();
+    assert!(dry.contains("model.layers.0.mlp.up_proj.weight"), "{dry}");
+    // Matrices of unlike shapes are no parts of one.
+    let refused = run(&[&all[..], &["--map", &path("fuse.toml")]].concat()).refusal();
+    assert!(refused.contains("its parts have unlike shapes"), "{refused}");
+    let text = fs::read_to_string(folder.join("fuse.toml")).unwrap();
+    let renames = text.replace("[\"model.layers.*.mlp.up_proj.weight\", ", "");
+    let renames = renames.replace("down_proj.weight\"]", "down_proj.weight\"");
+    fs::write(folder.join("fuse.toml"), renames).unwrap();
+    let said = run(&[
+        "reshard",
+        "run",
+        &path("in"),
+        &path("out"),
+        "--to",
+        "dp=2",
+        "--map",
+        &path("fuse.toml"),
+    ]);
+    assert!(said.stderr.contains("no tensor for the map of `absent`"), "{said:?}");
+    let map = path("fuse.toml");
+    run(&["reshard", "verify", &path("in"), &path("out"), "--map", &map]).success();
+    let refused = run(&[&all[..], &["--map", "hf-to-mars"]].concat()).refusal();
+    assert!(refused.contains("hf-to-megatron, megatron-to-hf"), "{refused}");
+    fs::write(
+        folder.join("rules.toml"),
+        "[[tensor]]\nmatch = \"**.up_proj.weigth\"\nshard = [{dim = 0, axis = \"tp\"}]\n",
+    )
+    .unwrap();
+    let said = run(&[&all[..], &["--rules", &path("rules.toml")]].concat());
+    assert!(said.stderr.contains("no tensor matches the rule `**.up_proj.weigth`"), "{said:?}");
+}

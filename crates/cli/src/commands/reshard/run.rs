@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 use syncline::checkpoint::{
     Alone, Checkpoint, Conversion, ConversionOptions, Destination, Summary, Unnamed, Wanted,
-    disk_gb_per_s, parse_rules, target_specs,
+    disk_gb_per_s, parse_rules, target_specs, unmatched_rules,
 };
 use syncline::layout::{TensorRule, TensorSpec};
 use syncline::tensor::Dtype;
 use syncline::transport::shm;
 use syncline_files::one_line;
 
+use super::maps::mapped;
 use super::plan::{in_file, load};
 use super::progress::{Counter, ProgressBar};
 use super::size::show;
@@ -45,9 +46,11 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let speaks = !args.role.is_pe() && ranks.as_ref().is_none_or(mpi::Ranks::is_first);
     let dtype = args.dtype.as_deref().map(str::parse::<Dtype>).transpose();
     let dtype = dtype.map_err(|error| Failure::Usage(format!("--dtype: {error}")))?;
-    let source = Checkpoint::open(&args.source)?;
+    let source = mapped(Checkpoint::open(&args.source)?, &args.maps, speaks)?;
     let specs = target_specs(&source, dtype);
-    let (destination, unnamed) = destination(args, &specs)?;
+    let rules = args.rules.as_deref().map(read_rules).transpose()?.unwrap_or_default();
+    let unmatched = unmatched_rules(&rules, &specs);
+    let (destination, unnamed) = destination(args, rules, &specs)?;
     let mut options = ConversionOptions::default();
     options.threads = threads(args, ranks.as_ref().map(mpi::Ranks::size));
     options.slot_bytes = args.slot_bytes.max(64);
@@ -58,10 +61,13 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     for (pattern, count) in unnamed.iter().filter(|_| speaks) {
         say(&format!("warning: no rule names `{pattern}` ({count}): replicated"));
     }
+    for pattern in unmatched.iter().filter(|_| speaks) {
+        say(&format!("warning: no tensor matches the rule `{pattern}`"));
+    }
     if args.dry_run {
         return to_standard_output(|out| {
             if speaks {
-                dry_run::show_tensors(&source, &destination, &specs, out)?;
+                dry_run::show_tensors(&source, &destination, &specs, args.verbose, out)?;
                 writeln!(out, "{} would be written", show(conversion.bytes()))?;
                 show_unproven(&conversion, out)?;
             }
@@ -164,14 +170,17 @@ fn by_ranks(
 }
 
 /// What to make, and the tensors that no rule names.
-fn destination(args: &RunArgs, specs: &[TensorSpec]) -> Result<(Destination, Unnamed), Failure> {
+fn destination(
+    args: &RunArgs,
+    rules: Vec<TensorRule>,
+    specs: &[TensorSpec],
+) -> Result<(Destination, Unnamed), Failure> {
     let path = Path::new(&args.to);
     let wanted = match args.to.as_str() {
         "hf" => Wanted::HuggingFace { file_bytes_max: args.file_bytes },
         _ if path.exists() => Wanted::Layout(load(path)?),
         axes => Wanted::Axes(axes.to_owned()),
     };
-    let rules = args.rules.as_deref().map(read_rules).transpose()?.unwrap_or_default();
     Ok(wanted.resolve(rules, specs, &args.source)?)
 }
 

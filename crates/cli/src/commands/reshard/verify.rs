@@ -4,6 +4,7 @@ use syncline::checkpoint::{Checkpoint, CheckpointError, unproven, verify};
 use syncline_files::one_line;
 
 use super::VerifyArgs;
+use super::maps::mapped;
 use crate::outcome::{Failure, Outcome};
 use crate::output::to_standard_output;
 
@@ -11,7 +12,7 @@ use crate::output::to_standard_output;
 const LINES_MAX: usize = 50;
 
 pub(super) fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
-    let source = Checkpoint::open(&args.source)?;
+    let source = mapped(Checkpoint::open(&args.source)?, &args.maps, true)?;
     let target = Checkpoint::open(&args.destination)?;
     let differences = match verify(&source, &target) {
         Ok(differences) => differences,
