@@ -1,8 +1,8 @@
 //! Forms: the same values under other names, fused, split, stacked.
 //!
 //! A [`MapRule`] says how tensors of one form make those of another. [`Checkpoint::mapped`] gives a
-//! checkpoint that has the other form: nothing is copied, its tensors are put together from parts of
-//! the files when they are read.
+//! checkpoint that has the other form: nothing is copied, its tensors are put together from parts
+//! of the files when they are read.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -90,10 +90,16 @@ pub fn builtin_maps(name: &str, source: &Checkpoint) -> Option<Vec<MapRule>> {
             rule.from.all().iter().chain(&rule.to.all()).any(|name| name.contains(words))
         };
         let is_expert = is_of(".experts.") || is_of(".mlp.gate.");
-        !(is_of("pre_mlp_layernorm") && !has_experts)
-            && !(is_of("linear_fc1.layer_norm_weight") && has_experts)
-            && !(name.contains("megatron") && is_mixtral && is_expert && !is_of("block_sparse_moe"))
-            && !(name.contains("megatron") && !is_mixtral && is_of("block_sparse_moe"))
+        let is_other = match (name.contains("megatron"), is_mixtral) {
+            (false, _) => false,
+            (true, true) => is_expert && !is_of("block_sparse_moe"),
+            (true, false) => is_of("block_sparse_moe"),
+        };
+        let is_other_norm = match has_experts {
+            true => is_of("linear_fc1.layer_norm_weight"),
+            false => is_of("pre_mlp_layernorm"),
+        };
+        !is_other && !is_other_norm
     };
     let mut rules: Vec<MapRule> = rules.into_iter().filter(fits).collect();
     if is_back {
@@ -120,7 +126,7 @@ struct Part {
 }
 
 impl MapRule {
-    /// The rule that takes back what this one does.
+    /// The inverse of the rule.
     pub fn inverse(&self) -> Self {
         Self { from: self.to.clone(), to: self.from.clone(), ..self.clone() }
     }
@@ -133,7 +139,7 @@ impl MapRule {
         CheckpointError::Map { rule: name, cause: cause.to_string() }
     }
 
-    /// Replaces tensors by those that they make; returns `false` if there are none.
+    /// Replaces tensors by the tensors that they make; returns `false` if there are none.
     fn apply(
         &self,
         tensors: &mut BTreeMap<String, Virtual>,

@@ -66,7 +66,8 @@ ZOO = {
     "mamba2": dict(state_size=8, num_heads=24, head_dim=8, n_groups=1, expand=2),
     "bamba": dict(attn_layer_indices=[1], mamba_n_heads=24, mamba_d_head=8, mamba_d_state=8, mamba_n_groups=1),
     "nemotron": dict(num_key_value_heads=KEY_VALUE, head_dim=HEAD), "nemotron_h": dict(hybrid_override_pattern="M*-E", num_hidden_layers=4, layers_block_type=["mamba", "attention", "mlp", "moe"], mamba_num_heads=24, mamba_head_dim=8, ssm_state_size=8, n_groups=4, moe_shared_expert_intermediate_size=INNER, n_group=1, topk_group=1),
-    "minimax": dict(layer_types=["linear_attention", "full_attention"], num_local_experts=EXPERTS), "minimax_m2": {},
+    # Its linear attention stays whole, and takes its number of heads from the same place.
+    "minimax": dict(layer_types=["full_attention", "full_attention"], num_local_experts=EXPERTS), "minimax_m2": {},
     "ernie4_5": {}, "ernie4_5_moe": dict(moe_layer_start_index=1, moe_layer_end_index=-1, moe_num_shared_experts=2),
     "hunyuan_v1_dense": {}, "hunyuan_v1_moe": {}, "stablelm": dict(use_qkv_bias=True), "stablelm-norm": dict(qk_layernorm=True),
     "exaone4": dict(layer_types=["sliding_attention", "full_attention"]), "smollm3": dict(no_rope_layers=[1, 0], layer_types=None),
