@@ -21,9 +21,9 @@ use crate::source::{Checkpoint, Place};
 #[serde(deny_unknown_fields)]
 pub struct MapRule {
     /// The names that are replaced: a pattern, or several whose tensors are joined.
-    pub from: Names,
+    pub from: MapNames,
     /// The names that replace them: a pattern, or several between which a tensor is split.
-    pub to: Names,
+    pub to: MapNames,
     /// The dimension along which parts follow each other.
     #[serde(default)]
     pub dim: usize,
@@ -38,7 +38,7 @@ pub struct MapRule {
 /// One pattern or several.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(untagged)]
-pub enum Names {
+pub enum MapNames {
     /// One tensor.
     One(String),
     /// The parts of one tensor.
@@ -133,8 +133,8 @@ impl MapRule {
 
     fn error(&self, cause: impl std::fmt::Display) -> CheckpointError {
         let name = match &self.from {
-            Names::One(name) => name.clone(),
-            Names::Several(names) => names.join(", "),
+            MapNames::One(name) => name.clone(),
+            MapNames::Several(names) => names.join(", "),
         };
         CheckpointError::Map { rule: name, cause: cause.to_string() }
     }
@@ -321,7 +321,7 @@ impl MapRule {
     }
 }
 
-impl Names {
+impl MapNames {
     fn all(&self) -> Vec<&str> {
         match self {
             Self::One(name) => vec![name],

@@ -38,7 +38,7 @@ pub use disk::disk_gb_per_s;
 pub use element::ElementType;
 pub use error::CheckpointError;
 pub use family::{add_builtin_rules, check_target, family_name, parse_rules, parse_target};
-pub use forms::{BUILTIN_MAPS, Count, MapRule, Names, builtin_maps, parse_maps};
+pub use forms::{BUILTIN_MAPS, Count, MapNames, MapRule, builtin_maps, parse_maps};
 pub use meaning::pattern_of;
 pub use safetensors::{Header, TensorEntry};
 pub use source::Checkpoint;

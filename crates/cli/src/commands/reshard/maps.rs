@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use syncline::checkpoint::{BUILTIN_MAPS, Checkpoint, Names, builtin_maps, parse_maps};
+use syncline::checkpoint::{BUILTIN_MAPS, Checkpoint, MapNames, builtin_maps, parse_maps};
 
 use super::plan::in_file;
 use crate::input::{name_of, read_bytes};
@@ -42,8 +42,8 @@ pub(super) fn mapped(
         }
         for rule in unused.iter().filter(|_| speaks && !is_builtin) {
             let name = match &rule.from {
-                Names::One(name) => name,
-                Names::Several(names) => &names[0],
+                MapNames::One(name) => name,
+                MapNames::Several(names) => &names[0],
             };
             say(&format!("warning: no tensor for the map of `{name}`"));
         }
