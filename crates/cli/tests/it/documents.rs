@@ -71,12 +71,21 @@ fn programs_and_traces_of_the_page_run() {
 #[test]
 fn layouts_of_the_page_compile() {
     let folder = directory("documents_layouts");
-    let mut seen = 0;
+    let (mut seen, mut maps) = (0, 0);
     for (at, block) in blocks(&page("LAYOUTS.md")).iter().enumerate() {
         let words: Vec<&str> = block.words.iter().map(String::as_str).collect();
-        let [form @ ("toml" | "json"), "layout"] = words[..] else {
-            assert_eq!(words, ["text"], "block {at} of the page is read by no test");
-            continue;
+        let form = match words[..] {
+            [form @ ("toml" | "json"), "layout"] => form,
+            ["toml", "map"] => {
+                let rules = syncline::checkpoint::parse_maps(&block.text);
+                assert!(rules.is_ok_and(|rules| rules.len() == 1), "block {at}: {}", block.text);
+                maps += 1;
+                continue;
+            }
+            _ => {
+                assert_eq!(words, ["text"], "block {at} of the page is read by no test");
+                continue;
+            }
         };
         let path = write_text(&folder, &format!("{at}.{form}"), &block.text);
         let plan = ["reshard", "plan", "--from", &path, "--to", &path, "--format", "json"];
@@ -86,7 +95,7 @@ fn layouts_of_the_page_compile() {
         assert!(plan["bytes_total"].as_u64() > Some(0), "block {at}: {plan}");
         seen += 1;
     }
-    assert_eq!(seen, 6);
+    assert_eq!((seen, maps), (6, 2));
 }
 
 /// Returns the names in `text` that begin with `SYNCLINE_`.
