@@ -53,7 +53,9 @@ pub fn steps(only: &[&str]) -> Result<(), String> {
     steps.step("rust-version", policy::rust_version);
     let strict = [("RUSTDOCFLAGS", "-D warnings")];
     steps.step("documentation", || {
-        cargo(&[&["doc", "--no-deps", "--quiet"], all].concat(), &strict)
+        // What is behind features is documented too.
+        let gated = ["--features", "syncline/conformance"];
+        cargo(&[&["doc", "--no-deps", "--quiet"], all, &gated].concat(), &strict)
     });
     steps.step("models", || models(&[]));
     steps.step("tests", || {
