@@ -53,7 +53,7 @@ pub fn steps(only: &[&str]) -> Result<(), String> {
     steps.step("rust-version", policy::rust_version);
     let strict = [("RUSTDOCFLAGS", "-D warnings")];
     steps.step("documentation", || {
-        // What is behind features is documented too.
+        // Items behind features are documented too.
         let gated = ["--features", "syncline/conformance"];
         cargo(&[&["doc", "--no-deps", "--quiet"], all, &gated].concat(), &strict)
     });
