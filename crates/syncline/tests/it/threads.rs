@@ -99,7 +99,7 @@ threads! { true true:
     reshard::Sources<'static>, reshard::Targets<'static>, reshard::Versions, layout::Layout,
     layout::LayoutBuilder, layout::LayoutFile, layout::Mesh, layout::MeshLayout, layout::NameNumbers,
     layout::NamedStage, layout::Pattern, layout::Piece, layout::Placement, layout::Shard,
-    layout::ShardRule, layout::Stage, layout::TensorLayout, layout::TensorRule, layout::TensorSpec,
+    layout::BlockRule, layout::ShardRule, layout::Stage, layout::TensorLayout, layout::TensorRule, layout::TensorSpec,
     layout::Batch, layout::Schedule, layout::Segment, reshard::Progress,
     reshard::ServiceError, reshard::ServiceOptions, layout::BlockScales, layout::Conversions,
     layout::CopyBox, layout::PairTraffic, layout::PlanOptions, layout::PlanTensor, layout::Recoding,
