@@ -1,7 +1,7 @@
 //! How a group forms: one list of members, then a connection between each two.
 
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -16,6 +16,9 @@ const ATTEMPT: Duration = Duration::from_millis(500);
 
 /// How long to pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// How long to pause where another group meets at the moment.
+const OTHER_GROUP_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a member waits for the keeper's reason after its own deadline.
 const GRACE: Duration = Duration::from_millis(250);
@@ -110,6 +113,11 @@ struct Book {
 }
 
 impl Book {
+    /// The bytes of one for a group of `size`.
+    fn bytes(size: usize) -> usize {
+        8 + 18 * size
+    }
+
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::from(self.group.to_le_bytes());
         for address in &self.addresses {
@@ -141,6 +149,8 @@ impl Book {
 struct Joining<'a> {
     meeting: &'a MeetingPlace,
     mine: Arrival,
+    /// Where all members listen for each other, if that is one host's loopback address.
+    loopback: Option<IpAddr>,
     token: &'a Token,
     wait: Wait<'a>,
 }
@@ -157,20 +167,42 @@ pub(super) fn meet(
     let system = |what: &'static str| {
         move |cause| JoinError::System { what, meeting: meeting.clone(), cause }
     };
-    let listener = listen_anywhere(0).map_err(system("listen for other members"))?;
-    let port = listener.local_addr().map_err(system("listen for other members"))?.port();
+    let listening = listen_for_members(&meeting.host).and_then(|listener| {
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    });
+    let (listener, address) = listening.map_err(system("listen for other members"))?;
+    let port = address.port();
     let Options { streams, checksums, fingerprint, ref token, .. } = *options;
     let mine = Arrival { rank, shape, streams, checksums, fingerprint, port };
-    let joining = Joining { meeting, mine, token, wait };
+    let loopback = is_local(&meeting.host).then_some(address.ip());
+    let joining = Joining { meeting, mine, loopback, token, wait };
     let book = joining.book()?;
     joining.connect_all(&book, listener)
+}
+
+/// Returns `true` if a group that meets at `host` is one of a single host's processes.
+///
+/// What a name resolves to does not tell: many systems resolve their own name to 127.0.1.1.
+fn is_local(host: &str) -> bool {
+    host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
+/// Listens for the other members of a group that meets at `host`, where they can come from.
+fn listen_for_members(host: &str) -> io::Result<TcpListener> {
+    if !is_local(host) {
+        return listen_anywhere(0);
+    }
+    // All processes of one host find the same.
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .or_else(|_| TcpListener::bind((Ipv6Addr::LOCALHOST, 0)))
 }
 
 /// Listens at every address of this host.
 fn listen_anywhere(port: u16) -> io::Result<TcpListener> {
     // Where IPv6 is there, its socket takes IPv4 too.
     TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
-        .or_else(|_| TcpListener::bind((std::net::Ipv4Addr::UNSPECIFIED, port)))
+        .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
 }
 
 impl Joining<'_> {
@@ -195,6 +227,7 @@ impl Joining<'_> {
     /// The list of members: from the PE that keeps it, or by keeping it.
     fn book(&self) -> Result<Book, JoinError> {
         let MeetingPlace { host, port, .. } = self.meeting;
+        let mut other_group = None;
         loop {
             let addresses = (host.as_str(), *port).to_socket_addrs();
             let addresses: Vec<SocketAddr> = match addresses {
@@ -214,17 +247,27 @@ impl Joining<'_> {
                         Err(Refusal::Foreign) => {
                             return Err(JoinError::Foreign { meeting: self.meeting.clone() });
                         }
+                        Err(Refusal::OtherGroup(failure)) => {
+                            (was_refused, other_group) = (false, Some(failure));
+                        }
                         // The keeper was killed, or its list is complete.
                         Err(Refusal::Broken) => was_refused = false,
                     },
                     Err(error) => was_refused &= error.kind() == io::ErrorKind::ConnectionRefused,
                 }
             }
-            if was_refused && let Some(listener) = self.listen(&addresses)? {
-                return self.keep(listener);
+            if was_refused {
+                other_group = None;
+                if let Some(listener) = self.listen(&addresses)? {
+                    return self.keep(listener);
+                }
             }
-            self.go_on()?;
-            std::thread::sleep(PAUSE);
+            let pause = if other_group.is_some() { OTHER_GROUP_PAUSE } else { PAUSE };
+            self.go_on().map_err(|failure| match (failure, other_group.take()) {
+                (Failure::TimedOut { .. }, Some(other_group)) => other_group,
+                (failure, _) => failure,
+            })?;
+            std::thread::sleep(self.wait.left(pause));
         }
     }
 
@@ -235,9 +278,9 @@ impl Joining<'_> {
             if TcpListener::bind((address.ip(), 0)).is_err() {
                 continue;
             }
-            let listener = match address.ip().is_loopback() {
-                true => TcpListener::bind(address),
-                false => listen_anywhere(address.port()),
+            let listener = match self.loopback {
+                Some(_) => TcpListener::bind(address),
+                None => listen_anywhere(address.port()),
             };
             return match listener {
                 Ok(listener) => Ok(Some(listener)),
@@ -275,8 +318,9 @@ impl Joining<'_> {
             }
         }
         let mut timed = Timed { socket, until: self.by(proof::PATIENCE) };
-        let answer = proof::read_answer(&mut timed, self.token, &said)?;
-        Book::decode(&answer, self.mine.shape.size).ok_or(Refusal::Foreign)
+        let size = self.mine.shape.size;
+        let answer = proof::read_answer(&mut timed, self.token, &said, Book::bytes(size))?;
+        Book::decode(&answer, size).ok_or(Refusal::Foreign)
     }
 
     /// Keeps the list until every member has come, then tells all.
@@ -364,6 +408,7 @@ impl Joining<'_> {
         let group = proof::random()?;
         // As one member reaches the keeper, it reaches the processes of the keeper's host.
         let book_of = |reached: IpAddr| -> io::Result<Book> {
+            let reached = self.loopback.unwrap_or(reached);
             let address = |place: &Option<(Arrival, TcpStream, Transcript)>| {
                 let Some((arrival, socket, _)) = place else {
                     return Ok(SocketAddr::new(reached, self.mine.port));
@@ -379,15 +424,8 @@ impl Joining<'_> {
             // A member that has died meanwhile is missed when the others connect.
             let _ = proof::answer(socket, self.token, said, &book.encode());
         }
-        book_of(IpAddr::V6(Ipv6Addr::LOCALHOST).to_canonical()).map(|mut book| {
-            // Here too the others may listen by IPv4 alone.
-            for address in &mut book.addresses {
-                if address.ip().is_loopback() {
-                    address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
-                }
-            }
-            book
-        })
+        // By IPv4, as the others here may not listen by IPv6.
+        book_of(Ipv4Addr::LOCALHOST.into())
     }
 
     /// Connects to all members of lower rank, and accepts all others.
@@ -428,7 +466,7 @@ impl Joining<'_> {
     /// Connection `index` to `peer`: the first is for control, the others for data.
     fn connect(&self, book: &Book, peer: usize, index: usize) -> Result<TcpStream, Failure> {
         let purpose = if index == 0 { Purpose::Control } else { Purpose::Stream };
-        let words = [book.group, self.rank() as u64, index as u64];
+        let words = [book.group, self.rank() as u64, index as u64, peer as u64];
         let body: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         loop {
             let attempt = || -> Result<TcpStream, Refusal> {
@@ -439,13 +477,13 @@ impl Joining<'_> {
                 let mut timed = Timed { socket: &socket, until: self.by(proof::PATIENCE) };
                 let name = &self.meeting.name;
                 let said = proof::connect(&mut timed, self.token, purpose, name, &body)?;
-                proof::read_answer(&mut timed, self.token, &said)?;
+                proof::read_answer(&mut timed, self.token, &said, 0)?;
                 Ok(socket)
             };
             match attempt() {
                 Ok(socket) => return Ok(socket),
                 Err(Refusal::Refused(failure)) => return Err(failure),
-                Err(Refusal::Foreign | Refusal::Broken) => {
+                Err(Refusal::Foreign | Refusal::OtherGroup(_) | Refusal::Broken) => {
                     self.go_on().map_err(|failure| missing(failure, peer, 1))?;
                     std::thread::sleep(PAUSE);
                 }
@@ -467,7 +505,15 @@ impl Joining<'_> {
             let count = higher.iter().filter(|parts| is_missing(parts)).count();
             self.go_on().map_err(|failure| missing(failure, first + absent, count))?;
             let Some((socket, proved)) = door.next(&self.wait) else { continue };
-            let Some([group, rank, index]) = words::<3>(proved.body()) else { continue };
+            let Some([group, rank, index, peer]) = words::<4>(proved.body()) else { continue };
+            if group == book.group && peer != self.rank() as u64 {
+                let message = format!(
+                    "a connection of PE {rank} to PE {peer} came here: the keeper of the list saw \
+                     another address of PE {peer} than PE {rank} does"
+                );
+                proof::refuse(&socket, &Failure::Local { rank: self.rank(), message });
+                continue;
+            }
             let is_control = proved.purpose == Purpose::Control;
             let place = (rank as usize).checked_sub(first).and_then(|at| higher.get_mut(at));
             let place = place.and_then(|parts| parts.get_mut(index as usize));
@@ -555,5 +601,73 @@ impl Door {
         if thread.spawn(prove).is_err() {
             self.proving.fetch_sub(1, Ordering::AcqRel);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrival(rank: usize, listener: &TcpListener) -> Arrival {
+        let shape = Shape { size: 3, depth: 1, slot_bytes: 64 };
+        let port = listener.local_addr().unwrap().port();
+        Arrival { rank, shape, streams: 1, checksums: true, fingerprint: 0, port }
+    }
+
+    #[test]
+    fn only_a_place_that_is_written_as_local_is_local() {
+        let (token, member) = (Token::default(), listen_for_members("127.0.0.1").unwrap());
+        let mine = arrival(0, &member);
+        for (host, local) in [
+            ("localhost", true),
+            ("127.0.0.1", true),
+            ("127.3.2.1", true),
+            ("::1", true),
+            ("this-host", false),
+            ("10.0.0.1", false),
+        ] {
+            let own = listen_for_members(host).unwrap().local_addr().unwrap().ip();
+            assert_eq!((own.is_loopback(), own.is_unspecified()), (local, !local), "{host}");
+            let name = "test".to_owned();
+            let meeting = &MeetingPlace { host: host.to_owned(), port: 0, name };
+            let wait = Wait::timeout(Duration::from_secs(60));
+            let loopback = is_local(host).then_some(own);
+            let joining = Joining { meeting, mine, loopback, token: &token, wait };
+            // What Debian's hosts resolve their own name to.
+            let listener = joining.listen(&["127.0.1.1:0".parse().unwrap()]).unwrap().unwrap();
+            let kept = listener.local_addr().unwrap().ip();
+            assert_eq!((kept.is_loopback(), kept.is_unspecified()), (local, !local), "{host}");
+        }
+    }
+
+    /// The list of PE 2 says that PE 1 is where PE 0 is.
+    #[test]
+    fn a_connection_to_another_peer_than_meant_is_refused() {
+        let (token, name) = (Token::default(), "test".to_owned());
+        let meeting = &MeetingPlace { host: "127.0.0.1".to_owned(), port: 0, name };
+        let listener = listen_for_members(&meeting.host).unwrap();
+        let at = listener.local_addr().unwrap();
+        let joining = |rank| {
+            let wait = Wait::timeout(Duration::from_secs(60));
+            let mine = arrival(rank, &listener);
+            Joining { meeting, mine, loopback: Some(at.ip()), token: &token, wait }
+        };
+        let (zero, two) = (joining(0), joining(2));
+        let book = Book { group: 7, addresses: vec![at; 3] };
+        std::thread::scope(|scope| {
+            // Whose only connections are those of PE 2.
+            let accepting = scope.spawn(|| {
+                let listener = listener.try_clone().unwrap();
+                let door = Door::new(listener, &token, &meeting.name).unwrap();
+                let mut higher = [Vec::new(), vec![None, None]];
+                zero.accept(&book, &door, &mut higher)
+            });
+            for index in 0..2 {
+                let failure = two.connect(&book, 1, index).unwrap_err().to_string();
+                assert!(failure.contains("a connection of PE 2 to PE 1 came here"), "{failure}");
+            }
+            let _right = [0, 1].map(|index| two.connect(&book, 0, index).unwrap());
+            accepting.join().unwrap().unwrap();
+        });
     }
 }

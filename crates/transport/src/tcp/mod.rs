@@ -46,10 +46,13 @@ use crate::{Failure, Wait};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeetingPlace {
     /// A host name, an IPv4 address, or an IPv6 address without brackets.
+    ///
+    /// With `localhost` or a loopback address, only processes of one host can join.
     pub host: String,
     /// The port.
     pub port: u16,
-    /// The group: several may meet at one address, one after the other.
+    /// The group: several may meet at one address, one after the other. A PE waits for another
+    /// group to go, until its deadline.
     pub name: String,
 }
 
@@ -181,6 +184,8 @@ enum Refusal {
     Foreign,
     /// It was refused, for this reason.
     Refused(Failure),
+    /// Another group is there, as this says; it may go.
+    OtherGroup(Failure),
     /// It broke.
     Broken,
 }

@@ -18,10 +18,10 @@ use crate::{Failure, RECORD_WORDS};
 const MAGIC: [u8; 8] = *b"SYNCLINE";
 
 /// The version of everything that goes over these connections.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
-/// The most bytes that a hello or an answer carries.
-const BODY_MAX: usize = 1 << 20;
+/// The most bytes that may come with a proof.
+const BODY_MAX: usize = 256;
 
 /// How long a connection may take to prove itself.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -80,10 +80,10 @@ impl Timed<'_> {
         Ok(bytes)
     }
 
-    /// Reads a length and as many bytes.
-    fn body(&mut self) -> io::Result<Vec<u8>> {
+    /// Reads a length of at most `most`, and as many bytes.
+    fn body(&mut self, most: usize) -> io::Result<Vec<u8>> {
         let length = u32::from_le_bytes(self.array()?) as usize;
-        if length > BODY_MAX {
+        if length > most {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let mut body = Vec::new();
@@ -128,13 +128,18 @@ const ACCEPTS: &[u8] = b"syncline group, accepts";
 
 const REFUSED: u8 = 0;
 const GOES_ON: u8 = 1;
+const OTHER_GROUP: u8 = 2;
 
 /// Tells the other side why it is refused; whether it hears that is up to the network.
 pub(super) fn refuse(socket: &TcpStream, failure: &Failure) {
+    refuse_as(REFUSED, socket, failure);
+}
+
+fn refuse_as(code: u8, socket: &TcpStream, failure: &Failure) {
     let mut timed = Timed { socket, until: Instant::now() + Duration::from_millis(500) };
     let words = failure.encode();
     let record = words.iter().flat_map(|word| word.to_le_bytes());
-    let bytes: Vec<u8> = std::iter::once(REFUSED).chain(record).collect();
+    let bytes: Vec<u8> = std::iter::once(code).chain(record).collect();
     let _ = timed.write(&bytes);
     let _ = socket.shutdown(std::net::Shutdown::Write);
 }
@@ -143,12 +148,16 @@ pub(super) fn refuse(socket: &TcpStream, failure: &Failure) {
 fn is_accepted(timed: &mut Timed<'_>) -> Result<(), Refusal> {
     match timed.array::<1>()? {
         [GOES_ON] => Ok(()),
-        [REFUSED] => {
+        [code @ (REFUSED | OTHER_GROUP)] => {
             let record: [u8; RECORD_WORDS * 8] = timed.array()?;
             let words = std::array::from_fn(|at| {
                 u64::from_le_bytes(std::array::from_fn(|byte| record[at * 8 + byte]))
             });
-            Err(Refusal::Refused(Failure::decode(&words)))
+            let failure = Failure::decode(&words);
+            Err(match code {
+                OTHER_GROUP => Refusal::OtherGroup(failure),
+                _ => Refusal::Refused(failure),
+            })
         }
         _ => Err(Refusal::Foreign),
     }
@@ -193,15 +202,17 @@ pub(super) fn connect(
     Ok(Transcript { hello, challenge, proof, body: body.to_vec() })
 }
 
-/// As the side that connects: reads the answer, and checks that the other side knows the token too.
+/// As the side that connects: reads the answer, of at most `most` bytes, and checks that the other
+/// side knows the token too.
 pub(super) fn read_answer(
     timed: &mut Timed<'_>,
     token: &Token,
     said: &Transcript,
+    most: usize,
 ) -> Result<Vec<u8>, Refusal> {
     is_accepted(timed)?;
     let proof: [u8; 32] = timed.array()?;
-    let answer = timed.body()?;
+    let answer = timed.body(most)?;
     let expected = said.answer(token, &answer);
     expected.verify_slice(&proof).map_err(|_| Refusal::Foreign)?;
     Ok(answer)
@@ -225,9 +236,10 @@ impl Proved {
 /// The other side is told why it is refused, unless it does not speak this protocol at all.
 pub(super) fn accept(socket: &TcpStream, token: &Token, name: &str) -> Result<Proved, Refusal> {
     let mut timed = Timed { socket, until: Instant::now() + PATIENCE };
+    // As PE 0, which is the first that anyone would ask.
+    let failure = |message: String| Failure::Local { rank: 0, message };
     let refused = |message: String| {
-        // As PE 0, which is the first that anyone would ask.
-        let failure = Failure::Local { rank: 0, message };
+        let failure = failure(message);
         refuse(socket, &failure);
         Refusal::Refused(failure)
     };
@@ -246,13 +258,15 @@ pub(super) fn accept(socket: &TcpStream, token: &Token, name: &str) -> Result<Pr
     let theirs = &rest[..usize::from(start[13])];
     if theirs != name.as_bytes() {
         let theirs = String::from_utf8_lossy(theirs);
-        return Err(refused(format!("here is group `{name}`, and not `{theirs}`")));
+        let failure = failure(format!("here is group `{name}`, and not `{theirs}`"));
+        refuse_as(OTHER_GROUP, socket, &failure);
+        return Err(Refusal::OtherGroup(failure));
     }
     let hello = [&start[..], &rest].concat();
     let challenge = nonce()?;
     timed.write(&[&[GOES_ON], &challenge[..]].concat())?;
     let proof: [u8; 32] = timed.array()?;
-    let body = timed.body()?;
+    let body = timed.body(BODY_MAX)?;
     let expected = keyed(token, CONNECTS, &[&hello, &challenge, &body]);
     if expected.verify_slice(&proof).is_err() {
         return Err(refused("a process has another token than the group".to_owned()));
@@ -274,4 +288,46 @@ pub(super) fn answer(
     bytes.extend((answer.len() as u32).to_le_bytes());
     bytes.extend(answer);
     timed.write(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Says hello, and then comes with a wrong proof and a body of `length` bytes. Returns the
+    /// first byte of what the other side says to it, if any.
+    fn knock(length: usize) -> Option<u8> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let (socket, _) = listener.accept().unwrap();
+                assert!(accept(&socket, &Token::new("secret"), "test").is_err());
+            });
+            let mut socket = TcpStream::connect(address).unwrap();
+            let mut hello = Vec::from(MAGIC);
+            hello.extend(VERSION.to_le_bytes());
+            hello.extend([Purpose::Meet as u8, 4, b't', b'e', b's', b't']);
+            hello.extend([7; 32]);
+            socket.write_all(&hello).unwrap();
+            socket.read_exact(&mut [0; 33]).unwrap();
+            let _ = socket.write_all(&[&[0; 32], &(length as u32).to_le_bytes()[..]].concat());
+            let _ = socket.write_all(&vec![1; length]);
+            let mut first = [0];
+            socket.read_exact(&mut first).ok().map(|()| first[0])
+        })
+    }
+
+    /// A longer one is closed at its length, before the token is checked.
+    #[test]
+    fn a_body_before_the_proof_is_short() {
+        assert_eq!(knock(0), Some(REFUSED));
+        assert_eq!(knock(BODY_MAX), Some(REFUSED));
+        for length in [BODY_MAX + 1, 5_000, 1 << 20] {
+            assert_eq!(knock(length), None, "{length}");
+        }
+        const { assert!(BODY_MAX <= 256) };
+    }
 }

@@ -4,8 +4,10 @@
 //! next one is. A receiver reads no further than it has room for, and TCP holds the sender up.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Read};
 use std::net::TcpStream;
+
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use crate::Header;
 
@@ -76,17 +78,17 @@ impl Sending {
     }
 
     /// Writes what the socket takes; slots that are sent go back to `free`.
-    pub(super) fn flush(
-        &mut self,
-        mut socket: &TcpStream,
-        free: &mut Vec<Vec<u8>>,
-    ) -> io::Result<()> {
+    pub(super) fn flush(&mut self, socket: &TcpStream, free: &mut Vec<Vec<u8>>) -> io::Result<()> {
         while let Some(first) = self.queue.front_mut() {
             let total = HEAD_BYTES + first.bytes;
             while first.written < total {
                 let head = &first.head[first.written.min(HEAD_BYTES)..];
                 let body = &first.slot[first.written.saturating_sub(HEAD_BYTES)..first.bytes];
-                match socket.write_vectored(&[IoSlice::new(head), IoSlice::new(body)]) {
+                let parts = [IoSlice::new(head), IoSlice::new(body)];
+                // Other than `write_vectored`, it asks for no SIGPIPE where the peer is gone.
+                let none = &mut SendAncillaryBuffer::default();
+                let sent = sendmsg(socket, &parts, none, SendFlags::NOSIGNAL);
+                match sent.map_err(io::Error::from) {
                     Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                     Ok(count) => first.written += count,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -224,9 +226,40 @@ impl Receiving {
 
 #[cfg(test)]
 mod tests {
+    use std::mem::MaybeUninit;
+    use std::net::{Shutdown, TcpListener};
+
     use syncline_testing::for_seeds;
 
     use super::*;
+
+    /// The system sends SIGPIPE to the thread that writes. One that blocks it can ask whether it
+    /// came, whatever the process does on that signal.
+    #[test]
+    fn a_connection_that_is_gone_raises_no_signal() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        socket.shutdown(Shutdown::Write).unwrap();
+        let write = move || {
+            let mut set = MaybeUninit::uninit();
+            // SAFETY: the set is initialized first, and changes this thread's mask only.
+            unsafe {
+                libc::sigemptyset(set.as_mut_ptr());
+                libc::sigaddset(set.as_mut_ptr(), libc::SIGPIPE);
+                libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+            }
+            let mut sending = Sending::default();
+            sending.push(0, Header::default(), vec![1; 64], 64, 0);
+            let error = sending.flush(&socket, &mut Vec::new()).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+            // SAFETY: the set is initialized.
+            unsafe {
+                libc::sigpending(set.as_mut_ptr());
+                libc::sigismember(set.as_ptr(), libc::SIGPIPE)
+            }
+        };
+        assert_eq!(std::thread::spawn(write).join().unwrap(), 0);
+    }
 
     #[test]
     fn heads_survive_their_bytes_and_no_change() {
