@@ -150,15 +150,17 @@ impl Kernel {
     /// Checks the call and runs the body on the CPU, for a kernel that is part of another body.
     ///
     /// # Errors
-    /// As [`Kernel::check`], or what the body says.
+    /// As [`Kernel::check`], or what the body says; and if any of `args` was taken before, since
+    /// the outer body may still use it. What this body takes, the outer one may take afterwards.
     pub fn call(&self, args: &mut KernelArgs<'_>) -> Result<(), DeviceError> {
+        let mut args = args.lent()?;
         let mut described = Vec::with_capacity(args.len());
         for at in 0..args.len() {
             described.push(args.described(at)?);
         }
         self.check(Backend::Cpu, &described, args.scalars(), args.block().1)?;
-        // SAFETY: just checked.
-        unsafe { self.call_checked(args) }.map_err(|message| DeviceError::KernelFailed {
+        // SAFETY: just checked, and nothing is taken.
+        unsafe { self.call_checked(&mut args) }.map_err(|message| DeviceError::KernelFailed {
             kernel: self.name().clone(),
             task: None,
             message: message.into(),
@@ -169,7 +171,7 @@ impl Kernel {
     ///
     /// # Safety
     /// [`Kernel::check`] let the call pass, for these arguments and scalars, this number of blocks
-    /// and the CPU.
+    /// and the CPU. Nothing that was taken from `args` is in use.
     #[inline]
     pub unsafe fn call_checked(&self, args: &mut KernelArgs<'_>) -> Result<(), String> {
         self.0.cpu.as_ref().expect("checked: there is a body on the CPU")(args)
@@ -190,7 +192,8 @@ impl Kernel {
         self.require(Backend::Cpu)?;
         let inner = self.clone();
         let cpu: Box<CpuFunction> = Box::new(move |args| {
-            // SAFETY: this kernel has the check of the inner one, which let the call pass.
+            // SAFETY: this kernel has the check of the inner one, which let the call pass; `around`
+            // cannot take arguments.
             around(&mut || unsafe { inner.call_checked(args) })
         });
         Ok(Self(Arc::new(Inner {

@@ -209,6 +209,21 @@ impl<'a> KernelArgs<'a> {
         Ok(Arg::new(access, BufferId(raw.base as u64), raw.view))
     }
 
+    /// The same arguments for the body of another kernel, which may take them all.
+    ///
+    /// # Errors
+    /// One was taken before: what was taken may still be in use.
+    pub(super) fn lent(&mut self) -> Result<KernelArgs<'_>, DeviceError> {
+        let Self { args, scalars, grid, block, blocks, .. } = *self;
+        match self.taken.any() {
+            0 => Ok(KernelArgs { args, scalars, grid, block, blocks, taken: Taken::default() }),
+            taken => {
+                let arg = taken.trailing_zeros() as usize;
+                Err(bad(arg, "it was taken before, and cannot be lent to another kernel".into()))
+            }
+        }
+    }
+
     /// All elements of a contiguous argument, to read.
     pub fn slice<T: Element>(&self, arg: usize) -> Result<&'a [T], DeviceError> {
         let (pointer, count) = self.contiguous::<T>(arg)?;

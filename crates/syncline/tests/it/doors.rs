@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use syncline::device::{
-    Command, Deadline, Device, Kernel, KernelArg, KernelArgs, LaneKind, Recording, Scalar,
+    Command, Deadline, Device, DeviceError, Kernel, KernelArg, KernelArgs, LaneKind, Recording,
+    Scalar,
 };
 use syncline::kernels::Library;
 use syncline::plan::{BufferSpec, CompileOptions, ExecutionPlan, TaskGraph, TaskSpec};
@@ -176,6 +177,41 @@ fn kernels_called_by_bodies_refuse_wrong_calls() {
         let error = stream.wait_all().unwrap_err().to_string();
         assert!(error.contains("does not take this on"), "{call:?}: {error}");
     }
+}
+
+/// Kernels reach their arguments by address, which a slice that is in use must not see.
+#[test]
+fn bodies_cannot_lend_what_they_have_taken() {
+    let stream = Stream::new(StreamOptions::default()).unwrap();
+    let view = View::contiguous(Dtype::F32, &[64]).unwrap();
+    let [from, to] = [(); 2].map(|()| stream.buffer(256).unwrap());
+    stream.write(&from).unwrap().as_mut_slice::<f32>().unwrap().fill(2.0);
+    let task = |body: fn(&Kernel, &mut KernelArgs<'_>) -> Result<(), DeviceError>| {
+        let copy = kernel("copy");
+        let task = Task::new("outer").input(&from, view).output_existing(&to, view);
+        stream.submit(task.body(move |args| body(&copy, args))).unwrap();
+        stream.wait_all()
+    };
+    let takes: [fn(&Kernel, &mut KernelArgs<'_>) -> Result<(), DeviceError>; 4] = [
+        |copy, args| args.slice::<f32>(0).and_then(|_| copy.call(args)),
+        |copy, args| args.slice_mut::<f32>(1).and_then(|_| copy.call(args)),
+        |copy, args| args.strided::<f32>(0).and_then(|_| copy.call(args)),
+        |copy, args| args.strided_mut::<f32>(1).and_then(|_| copy.call(args)),
+    ];
+    for take in takes {
+        let error = task(take).unwrap_err().to_string();
+        assert!(error.contains("it was taken before"), "{error}");
+    }
+    // What the called kernels took is free again.
+    let sums = |copy: &Kernel, args: &mut KernelArgs<'_>| {
+        copy.call(args)?;
+        let takes = Kernel::cpu("takes", |args| args.slice_mut::<f32>(1).map(drop));
+        takes.call(args)?;
+        takes.call(args)?;
+        args.slice_mut::<f32>(1).map(|xs| xs.iter_mut().for_each(|x| *x += 1.0))
+    };
+    task(sums).unwrap();
+    assert_eq!(stream.read(&to).unwrap().as_slice::<f32>().unwrap(), [3.0; 64]);
 }
 
 #[test]
