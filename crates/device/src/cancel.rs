@@ -60,7 +60,8 @@ impl CancelToken {
 
     /// Has `waker` called when the token is cancelled, at once if it is already.
     ///
-    /// The token holds the waker weakly: dropping the last `Arc` of it ends the registration.
+    /// The token holds the waker weakly: dropping the last `Arc` of it ends the registration. A
+    /// waker that is registered already is not registered again.
     pub fn watch<W: Wake + 'static>(&self, waker: &Arc<W>) {
         self.register(Arc::downgrade(waker) as Weak<dyn Wake>);
     }
@@ -70,6 +71,9 @@ impl CancelToken {
         // `State::wake` sets the flag before it takes the list, so either this sees the flag, or
         // `State::wake` finds the entry.
         if !self.is_cancelled() {
+            if watchers.iter().any(|watcher| watcher.ptr_eq(&waker)) {
+                return;
+            }
             if watchers.len() == watchers.capacity() {
                 watchers.retain(|watcher| watcher.strong_count() > 0);
             }
@@ -145,6 +149,19 @@ mod tests {
         assert_eq!(calls.0.load(Ordering::Relaxed), 1);
         token.watch(&calls);
         assert_eq!(calls.0.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn a_waker_that_watches_again_is_kept_and_called_once() {
+        let (token, calls, other) =
+            (CancelToken::new(), Arc::new(Calls::default()), Arc::new(Calls::default()));
+        for _ in 0..1000 {
+            token.watch(&calls);
+            token.watch(&other);
+        }
+        assert_eq!(token.0.watchers().len(), 2);
+        token.cancel();
+        assert_eq!([calls, other].map(|calls| calls.0.load(Ordering::Relaxed)), [1; 2]);
     }
 
     #[test]
