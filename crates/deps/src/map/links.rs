@@ -319,6 +319,10 @@ impl TensorMap {
 
     fn drop_emptied(&mut self) {
         while let Some(node) = self.emptied.pop() {
+            // Dropped already, as one that was idle.
+            if self.nodes[node as usize].held.buffer == Self::VACANT {
+                continue;
+            }
             self.dropped.remember(self.nodes[node as usize].key.hash());
             self.remove_node(node);
         }

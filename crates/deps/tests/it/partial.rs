@@ -370,3 +370,28 @@ fn edges_and_memory_stay_flat_however_long_a_program_runs() {
         assert!(2 * bytes < 3 * early_bytes, "{name}: {early_bytes} bytes, later {bytes}");
     }
 }
+
+/// Views that were used once go when they are empty, and views that were idle for long go too: a
+/// view that is both goes once.
+#[test]
+fn a_view_that_is_idle_and_emptied_at_once_is_dropped_once() {
+    let mut submitter = Submitter::new(SubmitOptions::default());
+    let buffer = submitter.create_buffer(4096);
+    let mut submit = |arg: Arg| {
+        let mut edges = 0;
+        submitter.submit(DepInputs { args: &[arg], deps: &[] }, |_| edges += 1).unwrap();
+        edges
+    };
+    for _ in 0..2 {
+        for tile in 0..40 {
+            submit(Arg::inout(buffer, View::bytes_at(64 * tile, 64).unwrap()));
+        }
+    }
+    submit(Arg::inout(buffer, View::bytes_at(0, 4096).unwrap()));
+    let whole = View::contiguous(Dtype::U8, &[64, 64]).unwrap();
+    for _ in 0..64 {
+        assert_eq!(submit(Arg::input(buffer, whole)), 1);
+    }
+    // After the writer, by way of them, and the 64 readers.
+    assert_eq!(submit(Arg::inout(buffer, whole)), 64);
+}
