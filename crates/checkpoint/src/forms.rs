@@ -71,8 +71,19 @@ pub fn parse_maps(text: &str) -> Result<Vec<MapRule>, LayoutError> {
 pub const BUILTIN_MAPS: [&str; 4] =
     ["hf-to-megatron", "megatron-to-hf", "hf-to-vllm", "vllm-to-hf"];
 
+/// The types of models that the built-in maps are for. Others have tensors of the same names and
+/// shapes that mean something else, such as norms behind the attention.
+const MAPPED_MODELS: [&str; 7] =
+    ["llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe"];
+
 /// The rules of a built-in map for the tensors of `source`; `None` if there is no map of this name.
-pub fn builtin_maps(name: &str, source: &Checkpoint) -> Option<Vec<MapRule>> {
+///
+/// # Errors
+/// Fails if the map is not for models of this type.
+pub fn builtin_maps(
+    name: &str,
+    source: &Checkpoint,
+) -> Result<Option<Vec<MapRule>>, CheckpointError> {
     let is_other = |text: &str| text.contains("experts");
     let has_experts = source.layout().tensors().iter().any(|tensor| is_other(tensor.name()));
     let (text, is_back) = match name {
@@ -80,11 +91,21 @@ pub fn builtin_maps(name: &str, source: &Checkpoint) -> Option<Vec<MapRule>> {
         "megatron-to-hf" => (include_str!("rules/megatron.toml"), true),
         "hf-to-vllm" => (include_str!("rules/vllm.toml"), false),
         "vllm-to-hf" => (include_str!("rules/vllm.toml"), true),
-        _ => return None,
+        _ => return Ok(None),
     };
     let rules = parse_maps(text).expect("the built-in maps are tested");
+    let kind = Model::read(source.folder()).kind;
+    if !kind.as_deref().is_some_and(|kind| MAPPED_MODELS.contains(&kind)) {
+        let kind = kind.as_deref().unwrap_or("unknown");
+        let known = MAPPED_MODELS.join(", ");
+        let cause = format!(
+            "the model's type in config.json is `{kind}`, and this map is for {known}: write a \
+             file with [[map]] rules"
+        );
+        return Err(CheckpointError::Map { rule: name.to_owned(), cause });
+    }
     // The norm before experts has a place of its own, and Mixtral has names of its own for them.
-    let is_mixtral = Model::read(source.folder()).kind.as_deref() == Some("mixtral");
+    let is_mixtral = kind.as_deref() == Some("mixtral");
     let fits = |rule: &MapRule| {
         let is_of = |words: &str| {
             rule.from.all().iter().chain(&rule.to.all()).any(|name| name.contains(words))
@@ -106,8 +127,12 @@ pub fn builtin_maps(name: &str, source: &Checkpoint) -> Option<Vec<MapRule>> {
         rules.reverse();
         rules = rules.iter().map(MapRule::inverse).collect();
     }
-    Some(rules)
+    Ok(Some(rules))
 }
+
+/// The tensors that one is split into along its first dimension, at most: more than any model has
+/// experts, and few enough that a hostile shape does no harm.
+const UNSTACKED_MAX: u64 = 1 << 16;
 
 /// A tensor of some form: where its parts lie in files.
 #[derive(Clone)]
@@ -182,7 +207,11 @@ impl MapRule {
                 let (last, group) = stars.split_last().expect("there is one more");
                 let number = last.parse().map_err(|_| self.error("the last `*` is no number"))?;
                 let stack = stacks.entry(group.to_vec()).or_default();
-                stack.extend(parts.into_iter().map(|part| (number, part)));
+                for part in parts {
+                    if stack.insert(number, part).is_some() {
+                        return Err(self.error(format_args!("the number {number} is there twice")));
+                    }
+                }
             } else if before + 1 == after && from.len() == 1 && to.len() == 1 {
                 for (at, part) in
                     (0u64..).zip(parts[0].unstack().map_err(|cause| self.error(cause))?)
@@ -264,7 +293,9 @@ impl MapRule {
         if dim >= shape.len() {
             return Err(self.error(format_args!("there is no dimension {dim}")));
         }
-        shape[dim] = parts.iter().map(|part| part.shape[dim]).sum();
+        let mut sizes = parts.iter().map(|part| part.shape.get(dim).copied());
+        let size = sizes.try_fold(0u64, |all, size| all.checked_add(size?));
+        shape[dim] = size.ok_or_else(|| self.error("its parts have unlike shapes"))?;
         let fits = |part: &Virtual| {
             let mut expected = shape;
             expected[dim] = part.shape.get(dim).copied().unwrap_or(0);
@@ -393,6 +424,9 @@ impl Virtual {
     /// The tensors along the first dimension.
     fn unstack(&self) -> Result<Vec<Self>, String> {
         let Some(&count) = self.shape.first() else { return Err("it is one number".to_owned()) };
+        if count > UNSTACKED_MAX {
+            return Err(format!("it would become {count} tensors, {UNSTACKED_MAX} at most"));
+        }
         let without = |dims: &Dims| Dims::from_slice(&dims[1..]).expect("one dimension less");
         let mut tensors = Vec::new();
         for at in 0..count {
@@ -461,9 +495,10 @@ impl Checkpoint {
     pub fn mapped(self, rules: &[MapRule]) -> Result<(Self, Vec<MapRule>), CheckpointError> {
         let model = Model::read(self.folder());
         let stack = model.stack_of("");
-        let number = |names| stack.number(names).ok().flatten();
-        let query = number(QUERY_HEADS);
-        let key_value = number(KEY_VALUE_HEADS).or(query);
+        let query = stack.number(QUERY_HEADS).ok().flatten();
+        // Only a configuration that says nothing means one key-value head for each query head; one
+        // that contradicts itself leaves them unknown.
+        let key_value = stack.number(KEY_VALUE_HEADS).ok().and_then(|known| known.or(query));
         let group = query.zip(key_value).filter(|(query, key)| query.is_multiple_of(*key));
         let group = group.map(|(query, key)| query / key);
         let heads = [('Q', query), ('K', key_value), ('g', group)];

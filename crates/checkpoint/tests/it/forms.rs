@@ -28,7 +28,7 @@ fn map(from: &Path, to: &Path, target: &str, rules: &[MapRule]) -> Result<usize,
 }
 
 fn built_in(name: &str, folder: &Path) -> Vec<MapRule> {
-    builtin_maps(name, &Checkpoint::open(folder).unwrap()).unwrap()
+    builtin_maps(name, &Checkpoint::open(folder).unwrap()).unwrap().unwrap()
 }
 
 fn typed(config: &str, kind: &str) -> String {
@@ -175,4 +175,14 @@ fn maps_that_do_not_fit_are_refused_and_unused_ones_are_told() {
     }
     assert_eq!(said("[[map]]\nfrom = \"z\"\nto = \"y\"\n"), Ok(1));
     assert!(parse_maps("[[map]]\nfrom = \"z\"\n").is_err());
+}
+
+#[test]
+fn built_in_maps_are_refused_for_models_they_are_not_for() {
+    let folder = directory("forms_other_model");
+    write_model(&folder, &llama(&mut Rng::new(4), 1, 0), &typed(HEADS, "gemma2"));
+    let source = Checkpoint::open(&folder).unwrap();
+    let refused = builtin_maps("hf-to-megatron", &source).unwrap_err().to_string();
+    assert!(refused.contains("`gemma2`") && refused.contains("[[map]]"), "{refused}");
+    assert!(builtin_maps("hf-to-nowhere", &source).unwrap().is_none());
 }

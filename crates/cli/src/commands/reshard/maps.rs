@@ -18,7 +18,7 @@ pub(super) fn mapped(
 ) -> Result<Checkpoint, Failure> {
     for map in maps {
         let path = Path::new(map);
-        let builtin = builtin_maps(map, &checkpoint);
+        let builtin = builtin_maps(map, &checkpoint)?;
         let is_builtin = builtin.is_some();
         let rules = match builtin {
             Some(rules) => rules,
