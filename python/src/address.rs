@@ -6,7 +6,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use syncline::device::CancelToken;
 use syncline::reshard::{CopyService, ServiceOptions};
-use syncline_group::{GroupOptions, join_group_until};
+use syncline_group::{GroupOptions, Token, join_group_until};
 
 use crate::errors::{GroupError, Raise};
 
@@ -15,6 +15,7 @@ pub(crate) struct Address {
     address: Option<String>,
     rank: Option<usize>,
     size: Option<usize>,
+    token: Option<String>,
 }
 
 fn number(name: &str) -> PyResult<Option<usize>> {
@@ -32,11 +33,8 @@ impl Address {
         size: Option<usize>,
         token: Option<String>,
     ) -> PyResult<Self> {
-        if token.is_some() {
-            return Err(GroupError::new_err("token: no kind of group takes one in this version"));
-        }
         if address.as_deref().is_some_and(|address| address.starts_with("mpi:")) {
-            return Ok(Self { address, rank, size });
+            return Self { address, rank, size, token }.checked();
         }
         let rank = rank.map_or_else(|| number("RANK"), |rank| Ok(Some(rank)))?;
         let size = size.map_or_else(|| number("WORLD_SIZE"), |size| Ok(Some(size)))?;
@@ -44,7 +42,18 @@ impl Address {
             None if size.is_some() && number("LOCAL_WORLD_SIZE")? == size => on_one_host()?,
             other => other,
         };
-        Ok(Self { address, rank, size })
+        Self { address, rank, size, token }.checked()
+    }
+
+    /// Refuses a token where nothing would ask for it.
+    fn checked(self) -> PyResult<Self> {
+        let is_tcp = self.address.as_deref().is_none_or(|address| address.starts_with("tcp:"));
+        match self.token.is_some() && !is_tcp {
+            true => Err(GroupError::new_err(
+                "token: only groups at tcp:// addresses take one; leave it out",
+            )),
+            false => Ok(self),
+        }
     }
 
     /// Joins the group there.
@@ -54,8 +63,9 @@ impl Address {
         timeout: Duration,
         cancel: &CancelToken,
     ) -> PyResult<CopyService<'static>> {
-        let Self { address, rank, size } = self;
-        let group = GroupOptions { rank, size, timeout, ..GroupOptions::default() };
+        let Self { address, rank, size, token } = self;
+        let token = token.map(Token::new).unwrap_or_default();
+        let group = GroupOptions { rank, size, timeout, token, ..GroupOptions::default() };
         let transport = join_group_until(address.as_deref(), &group, cancel).or_group()?;
         Ok(CopyService::of(transport, options))
     }

@@ -60,11 +60,11 @@ impl Meter {
     fn wait(&self, seen: State) -> State {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(state, SIGNALS_EVERY, |now| *now == seen);
-        let mut state = *waited.unwrap_or_else(PoisonError::into_inner).0;
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         if let Some(count) = &self.count {
             (state.done, state.total) = count();
         }
-        state
+        *state
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
+use pyo3::sync::{MutexExt, PyOnceLock};
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyTuple};
 use syncline::device::{
     Allocator, Buffer, CancelToken, DeviceError, DeviceSpec, Kernel, Memory, MemoryUse, Scalar,
@@ -16,7 +16,9 @@ use syncline::kernels::Library;
 use syncline::plan::{BufferSpec, CompileOptions, ExecutionPlan, TaskGraph, TaskSpec};
 use syncline::runtime::UnifiedExecutor;
 use syncline::runtime::replay::{Bindings, LoadedPlan, TaskBody};
-use syncline::runtime::stream::{Scope, ScopeOptions, Stream, StreamBuffer, StreamOptions, Task};
+use syncline::runtime::stream::{
+    Scope, ScopeOptions, Stream, StreamBuffer, StreamError, StreamOptions, Task,
+};
 use syncline::tensor::{Access, Arg, BufferId, Dtype, View};
 
 use crate::call::{Meter, call};
@@ -164,6 +166,8 @@ struct Found {
     at: usize,
     access: Access,
     view: View,
+    /// Keeps the memory where it is.
+    tensor: Tensor,
 }
 
 /// `(access, object)`, as `Scope.read` and its like make them.
@@ -190,7 +194,7 @@ fn find<T>(
     let at = spans.position(span, || make(span))?;
     let start = spans.0[at].0;
     let view = View::strided(own.dtype(), own.offset() - start, own.shape(), own.strides());
-    Ok(Found { at, access, view: view.or_program()? })
+    Ok(Found { at, access, view: view.or_program()?, tensor })
 }
 
 /// Runs tasks on arrays.
@@ -267,7 +271,7 @@ struct Work {
     scope: Arc<Scope<'static>>,
     spans: Spans<StreamBuffer>,
     /// Keep the memory of arguments where it is.
-    owners: Vec<Py<PyAny>>,
+    owners: Vec<Tensor>,
 }
 
 /// Tasks that are awaited together.
@@ -295,7 +299,9 @@ impl PyScope {
         name: String,
         priority: i32,
     ) -> PyResult<()> {
-        let mut held = lock(&self.work);
+        // Python may switch threads while this is held, to one that waits for it.
+        let held = self.work.lock_py_attached(py);
+        let mut held = held.unwrap_or_else(PoisonError::into_inner);
         let work = held.as_mut().ok_or_else(|| refused("the scope has ended"))?;
         let mut task = Task::new(name).priority(priority);
         let mut described = Vec::new();
@@ -310,6 +316,7 @@ impl PyScope {
             let (start, _, buffer) = &work.spans.0[found.at];
             described.push(Arg::new(found.access, BufferId(*start), found.view));
             task = task.arg(found.access, buffer, found.view);
+            work.owners.push(found.tensor);
         }
         task = match views {
             None => {
@@ -321,7 +328,6 @@ impl PyScope {
                 task.body(move |_| call_body(&body, &views, &raised))
             }
         };
-        work.owners.extend(args.into_iter().map(|(_, object)| object.unbind()));
         let scope = work.scope.clone();
         // The ring may be full: this thread then runs tasks, which need the interpreter and may
         // submit to this scope.
@@ -332,27 +338,39 @@ impl PyScope {
 
     /// Waits until all tasks have ended, and raises the first error among them.
     fn finish(&self, py: Python<'_>, cancel: bool) -> PyResult<()> {
-        let Some(work) = lock(&self.work).take() else { return Ok(()) };
+        let held = self.work.lock_py_attached(py);
+        let mut held = held.unwrap_or_else(PoisonError::into_inner);
+        let Some(work) = held.take() else { return Ok(()) };
         if self.process != std::process::id() {
             std::mem::forget(work);
             return Err(refused("this process is a fork of the one that opened the scope"));
         }
         let Work { scope, spans, owners } = work;
-        let scope = Arc::try_unwrap(scope)
-            .map_err(|_| refused("another thread submits to the scope while it ends"))?;
+        let scope = match Arc::try_unwrap(scope) {
+            Ok(scope) => scope,
+            Err(scope) => {
+                *held = Some(Work { scope, spans, owners });
+                return Err(refused("another thread submits to the scope while it ends"));
+            }
+        };
+        drop(held);
         if cancel {
             self.cancel.cancel();
         }
         let finished = call(py, Some(&self.cancel), None, &Meter::default(), || {
             let finished = scope.finish();
             // What was running when it was cancelled goes on, and uses the arrays.
-            if self.cancel.is_cancelled() {
-                let _ = self.stream.wait_all();
-            }
-            finished
+            let waited = match self.cancel.is_cancelled() {
+                true => self.stream.wait_all(),
+                false => Ok(()),
+            };
+            (has_ended(&finished) && has_ended(&waited), finished)
         });
-        py.detach(|| drop(spans));
-        drop(owners);
+        let (ended, finished) = match finished {
+            Ok((ended, finished)) => (ended, Ok(finished)),
+            Err(error) => (self.stream_is_quiet(py), Err(error)),
+        };
+        keep_or_drop(py, ended, spans, owners);
         let raised = lock(&self.raised).take();
         match (finished, raised) {
             (Err(error), _) | (Ok(_), Some(error)) => Err(error),
@@ -374,14 +392,36 @@ impl Drop for PyScope {
         // Dropped without its end: nothing may use the arrays any more.
         self.cancel.cancel();
         let Work { scope, spans, owners } = work;
-        let wait = || {
-            drop(scope);
-            let _ = self.stream.wait_all();
-            drop(spans);
+        let Some(()) = Python::try_attach(|py| {
+            py.detach(|| drop(scope));
+            let ended = self.stream_is_quiet(py);
+            keep_or_drop(py, ended, spans, owners);
+        }) else {
+            return;
         };
-        Python::try_attach(|py| py.detach(wait));
-        drop(owners);
     }
+}
+
+impl PyScope {
+    /// Waits for everything in the stream. Returns `false` if tasks may still run.
+    fn stream_is_quiet(&self, py: Python<'_>) -> bool {
+        has_ended(&py.detach(|| self.stream.wait_all()))
+    }
+}
+
+/// Returns `false` where a wait was refused, so that the awaited tasks may still run.
+fn has_ended(waited: &Result<(), StreamError>) -> bool {
+    !matches!(waited, Err(StreamError::InsideTask { .. } | StreamError::WaitsInCircle { .. }))
+}
+
+/// Drops what tasks used. Where tasks may still use it, it is kept for ever: a leak instead of
+/// freed memory under a running task.
+fn keep_or_drop(py: Python<'_>, ended: bool, spans: Spans<StreamBuffer>, owners: Vec<Tensor>) {
+    if !ended {
+        return std::mem::forget((spans, owners));
+    }
+    py.detach(|| drop(spans));
+    drop(owners);
 }
 
 /// Memory of an array, as a buffer's.
@@ -641,14 +681,16 @@ impl PyCompiled {
         let ran = call(py, None, None, &Meter::default(), || {
             let mut loaded = free(&self.loaded)?;
             *lock(&self.views) = views;
-            let loaded = loaded.as_mut().ok_or("the plan has gone").or_program()?;
-            loaded.run(&bindings).or_program()
+            let plan = loaded.as_mut().ok_or("the plan has gone").or_program();
+            let ran = plan.and_then(|plan| plan.run(&bindings).or_program());
+            // Taken while the plan is held: another caller's run has views and errors of its own.
+            let held = std::mem::take(&mut *lock(&self.views));
+            Ok::<_, PyErr>((ran, held, lock(&self.raised).take()))
         });
-        let held = std::mem::take(&mut *lock(&self.views));
-        drop(held);
-        match lock(&self.raised).take() {
+        let (ran, _held, raised) = ran??;
+        match raised {
             Some(error) => Err(error),
-            None => ran?,
+            None => ran,
         }
     }
 }

@@ -68,9 +68,10 @@ impl Tensor {
         if let Ok(memory) = memory
             && !is_numpy_scalar(object)?
         {
-            // An array over the same memory, which knows how to say where that is.
+            // An array over the same memory, which knows how to say where that is. It holds the
+            // export, without which a bytearray could be resized and a file unmapped meanwhile.
             let array = py.import("numpy")?.getattr("asarray")?.call1((memory,))?;
-            return of_interface(object, &array, &array.getattr("__array_interface__")?);
+            return of_interface(&array, &array, &array.getattr("__array_interface__")?);
         }
         Err(refused(format!(
             "{} is not a tensor: expected a numpy array, a torch tensor, or an object with DLPack, \

@@ -146,9 +146,10 @@ def join(
 ) -> Group:
     """Joins a group and waits until all ranks have.
 
-    ``address`` is ``"shm:name"`` between processes of one machine, or ``"mpi:"``. None takes
-    torchrun's MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE. ``timeout`` is in seconds, also for
-    calls that are given none.
+    ``address`` is ``"shm:name"`` between processes of one machine, ``"tcp://host:port/name"``
+    between those of any, or ``"mpi:"``. None takes torchrun's MASTER_ADDR, MASTER_PORT, RANK and
+    WORLD_SIZE. ``token`` is a secret that all members of a TCP group know; it is never sent.
+    ``timeout`` is in seconds, also for calls that are given none.
     """
 
 @final
