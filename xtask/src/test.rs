@@ -14,6 +14,9 @@ const WORKSPACE: &[&str] = &["--workspace"];
 const WORKSPACE_MPI: &[&str] =
     &["--workspace", "--features", "syncline-mpi/mpi,syncline-cli/mpi,syncline-bench/mpi"];
 
+/// Items behind features are documented too, and their examples run.
+const GATED: &[&str] = &["--features", "syncline/conformance"];
+
 /// Returns the arguments that choose all packages, with MPI where that can be had.
 pub fn workspace() -> &'static [&'static str] {
     if setup::has_mpi() { WORKSPACE_MPI } else { WORKSPACE }
@@ -53,9 +56,7 @@ pub fn steps(only: &[&str]) -> Result<(), String> {
     steps.step("rust-version", policy::rust_version);
     let strict = [("RUSTDOCFLAGS", "-D warnings")];
     steps.step("documentation", || {
-        // Items behind features are documented too.
-        let gated = ["--features", "syncline/conformance"];
-        cargo(&[&["doc", "--no-deps", "--quiet"], all, &gated].concat(), &strict)
+        cargo(&[&["doc", "--no-deps", "--quiet"], all, GATED].concat(), &strict)
     });
     steps.step("models", || models(&[]));
     steps.step("tests", || {
@@ -70,7 +71,10 @@ pub fn steps(only: &[&str]) -> Result<(), String> {
         }),
         false => steps.step("without-mpi", without_mpi),
     }
-    steps.step("examples", || cargo(&[&["test", "--doc", "--quiet"], all].concat(), &[]));
+    steps.step("examples", || {
+        let test = ["test", "--doc", "--quiet", "--no-fail-fast"];
+        cargo(&[&test, all, GATED].concat(), &[])
+    });
     steps.step("python", python::test);
     steps.step("oclgrind", || memory::oclgrind(memory::DATA_RACES));
     steps.step("asan", || memory::asan(ASAN_SEEDS));

@@ -4,7 +4,7 @@
 //! has a deadline, so that a device that loses a wake-up fails instead of hanging.
 //!
 //! ```
-//! use crate::conformance::Suite;
+//! use syncline_backend::conformance::Suite;
 //! use syncline_device::cpu::{CpuDevice, CpuOptions};
 //!
 //! let device = CpuDevice::open(CpuOptions::new(0).compute_lanes(2))?;
