@@ -109,5 +109,7 @@ pub fn many(pe: &dyn Fixture) {
         }
     }
     let grown_kib = resident_kib().saturating_sub(resident);
-    assert!(grown_kib < 4_096, "{grown_kib} KiB more after 80 refits");
+    // AddressSanitizer keeps freed memory for a while: there is nothing to measure.
+    let is_sanitized = std::env::var_os("ASAN_OPTIONS").is_some();
+    assert!(is_sanitized || grown_kib < 4_096, "{grown_kib} KiB more after 80 refits");
 }
