@@ -49,7 +49,7 @@ pub fn compute_task_fanin<B>(
     scope: ScopeKind,
     mut emit: impl FnMut(Edge) -> ControlFlow<B>,
 ) -> Result<ControlFlow<B>, SubmitError> {
-    map.resolve(inputs.args)?;
+    map.resolve(inputs.args, scope == ScopeKind::Manual)?;
     let mut emit = |edge: Packed| emit(edge.edge());
     if let stop @ ControlFlow::Break(_) = explicit(inputs, map, &mut emit) {
         return Ok(stop);
@@ -78,7 +78,7 @@ pub fn register_task_outputs(
     map: &mut TensorMap,
     scope: ScopeKind,
 ) -> Result<(), SubmitError> {
-    map.resolve(inputs.args)?;
+    map.resolve(inputs.args, scope == ScopeKind::Manual)?;
     register_resolved(inputs, task, map, scope);
     Ok(())
 }
@@ -92,7 +92,7 @@ pub(crate) fn resolve_and_fanin(
     scope: ScopeKind,
     mut emit: impl FnMut(Packed),
 ) -> Result<(), SubmitError> {
-    map.begin_resolve(inputs.args.len())?;
+    map.begin_resolve(inputs.args, scope == ScopeKind::Manual)?;
     let mut emit = |edge| -> ControlFlow<Infallible> {
         emit(edge);
         ControlFlow::Continue(())
@@ -132,6 +132,7 @@ pub(crate) fn register_resolved(
     map: &mut TensorMap,
     scope: ScopeKind,
 ) {
+    map.count_notes();
     for (position, arg) in inputs.args.iter().enumerate() {
         map.register(position, arg.access, task, scope == ScopeKind::Manual);
     }

@@ -91,6 +91,11 @@ impl Entry {
         Self { task, bits }
     }
 
+    /// The position of the argument.
+    pub(crate) fn arg(self) -> u16 {
+        (self.bits >> Self::ARG_AT) as u16
+    }
+
     #[inline]
     pub(crate) fn mode(self) -> Mode {
         Mode::from_bits(self.bits >> Self::MODE_AT)

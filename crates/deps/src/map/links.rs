@@ -5,7 +5,7 @@
 
 use syncline_tensor::TaskId;
 
-use super::entries::Mode;
+use super::entries::{Entry, Mode};
 use super::node::{CUT, FRESH, Generations, LINKED, WIDE, WRITTEN};
 use super::remnants::Held;
 use super::{TensorMap, remnants};
@@ -22,6 +22,10 @@ const IDLE_LINKS: usize = 32;
 
 /// So many visits to an empty node cost about as much as adding it anew.
 const IDLE_WALKS: u32 = 64;
+
+/// A view that was used more than once and not for so many times as many tasks as there are views
+/// will hardly come again.
+const TURNS: u64 = 4;
 
 /// Another node, with a bit that says whether this view covers that one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,6 +148,13 @@ impl TensorMap {
         self.found = found;
     }
 
+    /// Makes a node fresh again that has just been settled.
+    pub(super) fn unsettle(&mut self, node: u32) {
+        let flags = &mut self.nodes[node as usize].held.flags;
+        *flags = *flags & !(LINKED | WIDE) | FRESH;
+        self.cold[node as usize].links.clear();
+    }
+
     fn add_link(&mut self, node: usize, link: Link) {
         if self.nodes[node].held.flags & WIDE != 0 {
             return;
@@ -214,16 +225,17 @@ impl TensorMap {
         }
     }
 
-    /// Tells the nodes that overlap `node` of an access of `mode` through it, by argument
-    /// `position`. `previous` is the plain writer that was remembered there before.
+    /// Tells the nodes that overlap `node` of an access through it, by argument `position`.
+    /// `previous` is the plain writer that was remembered there before.
     #[inline(never)]
     pub(super) fn mark_links(
         &mut self,
         node: u32,
         position: usize,
-        mode: Mode,
+        entry: Entry,
         previous: Option<TaskId>,
     ) {
+        let mode = entry.mode();
         let flags = self.nodes[node as usize].held.flags & (LINKED | WIDE | FRESH);
         if flags & WIDE != 0 {
             self.search(node);
@@ -246,7 +258,7 @@ impl TensorMap {
         }
         let many_are_idle = idle > links.len() / 2;
         match mode {
-            Mode::Write => self.cut_links(node, links, alone, previous),
+            Mode::Write => self.cut_links(node, links, alone, previous, entry.task),
             Mode::Read => self.leave_marks(links, |held, link| held.mark_read(link.covers())),
             _ => self.leave_marks(links, |held, _| held.mark_write(mode)),
         }
@@ -276,22 +288,34 @@ impl TensorMap {
     /// Cuts the bytes of `node`, which a plain write has touched, out of the accesses remembered at
     /// the nodes that overlap it. `alone`: none of them has been written.
     ///
-    /// Where no other view that is written shares a byte with this one, all who ask for these bytes
-    /// come through this view and see the write. An access that this view sees for the first time
-    /// is only marked then: most come again before the next write. It is cut if it has missed a
-    /// turn.
-    fn cut_links(&mut self, node: u32, links: &[Link], alone: bool, previous: Option<TaskId>) {
+    /// An access through a view that comes again is only marked: the next access through it
+    /// forgets what it holds, and until then nothing is lost but that some edges are found which
+    /// others imply. It is cut where that view has not come for long. The same holds for an access
+    /// that this view sees for the first time, where no other view that is written shares a byte
+    /// with it: all who ask for these bytes come through this view and see the write.
+    fn cut_links(
+        &mut self,
+        node: u32,
+        links: &[Link],
+        alone: bool,
+        previous: Option<TaskId>,
+        task: TaskId,
+    ) {
+        let views = self.nodes.len() - self.free_nodes.len();
         let Self { nodes, cold, chunks, live, remnants, overlap, emptied, epoch, .. } = self;
+        let recent = task.sequence().saturating_sub(TURNS * views as u64);
+        let recent = TaskId::new(task.ring(), recent);
         let region = cold[node as usize].region;
         for link in links {
             let other = &mut nodes[link.node()];
             let partly = !link.covers();
-            if let Some(task) = previous
-                && (alone && partly && other.held.flags & CUT == 0)
-                && other.held.is_used_since(task)
-            {
-                other.held.mark_write(Mode::Write);
-                continue;
+            if partly && other.held.flags & CUT == 0 {
+                let comes_again = other.held.flags & FRESH == 0 && other.held.is_used_since(recent);
+                let is_new = previous.is_some_and(|task| other.held.is_used_since(task));
+                if comes_again || alone && is_new {
+                    other.held.mark_write(Mode::Write);
+                    continue;
+                }
             }
             let theirs = &mut cold[link.node()];
             if !other.is_idle() {

@@ -4,27 +4,35 @@
 //! look-up, and a walk over the nodes of the views that overlap it, which are listed. Only a new
 //! view is placed among the others, by the buffer's index. Nodes that remember nothing any more are
 //! dropped when there are many of them.
+//!
+//! A buffer that is used through ever new runs of bytes has no nodes: see [`runs`].
 
 mod cells;
 mod entries;
+mod forms;
 mod grid;
+mod intervals;
 mod links;
 mod live;
 mod node;
 mod nodes;
 mod remnants;
+mod runs;
 mod table;
 
 use std::ops::ControlFlow;
 
 use self::entries::{Chunks, Entry, Mode};
+use self::forms::Note;
 use self::grid::{Grid, WordMap};
+use self::intervals::Span;
 use self::links::Link;
 use self::live::Liveness;
 use self::node::{AROUND, CREATED, CUT, Generations, Hazards, Node, WIDE, WRITTEN};
 use self::nodes::Cold;
 pub(crate) use self::nodes::Place;
 use self::remnants::Remnants;
+use self::runs::Runs;
 use self::table::Table;
 use crate::merge::Packed;
 use crate::{Edge, EdgeFlags, EdgeKinds, OverlapStats, SubmitError, SubmitOptions};
@@ -54,6 +62,14 @@ pub struct TensorMap {
     found: Vec<Link>,
     /// The links of each argument whose view is fresh.
     founds: Vec<Vec<Link>>,
+    /// The bytes of each argument of a buffer whose accesses are kept as runs.
+    spans: Vec<Span>,
+    /// Buffers whose accesses are kept as runs.
+    in_runs: usize,
+    /// What the arguments say of how their buffers are used.
+    notes: Vec<Note>,
+    /// The buffer whose accesses are to be kept in the other form, before the next task.
+    due: Option<u32>,
     idle: Vec<u32>,
     emptied: Vec<u32>,
     dropped: Dropped,
@@ -70,8 +86,15 @@ pub struct TensorMap {
 
 #[derive(Debug)]
 struct Buffer {
+    id: BufferId,
     bytes: u64,
     grid: Grid,
+    /// The accesses, if they are kept as runs: then the buffer has no nodes.
+    runs: Option<Box<Runs>>,
+    /// New views that overlapped others, less four for each view that came again.
+    overlaps: u32,
+    /// With so many overlaps the accesses are kept as runs.
+    overlaps_max: u32,
 }
 
 /// Who brought a buffer into being.
@@ -180,7 +203,7 @@ impl TensorMap {
             let bytes = self.buffers[slot as usize].bytes;
             return Err(SubmitError::BufferExists { buffer, bytes });
         }
-        let added = Buffer { bytes, grid: Grid::default() };
+        let added = Buffer::new(buffer, bytes);
         let slot = self.free_buffers.pop().unwrap_or(self.buffers.len() as u32);
         if slot as usize == self.buffers.len() {
             self.buffers.push(added);
@@ -197,6 +220,8 @@ impl TensorMap {
     pub fn remove_buffer(&mut self, buffer: BufferId) -> Result<(), SubmitError> {
         let slot = self.slots.remove(&buffer).ok_or(SubmitError::NoSuchBuffer { buffer })?;
         self.remove_nodes_of(slot);
+        self.in_runs -= usize::from(self.buffers[slot as usize].runs.take().is_some());
+        self.due = self.due.filter(|&due| due != slot);
         self.creators[slot as usize] = Creator::Nobody;
         self.free_buffers.push(slot);
         Ok(())
@@ -225,19 +250,21 @@ impl TensorMap {
     /// What the map holds and has done. Counts the entries one by one: not for every task.
     pub fn stats(&self) -> MapStats {
         let grids: usize = self.buffers.iter().map(|buffer| buffer.grid.bytes()).sum();
+        let runs = || self.buffers.iter().filter_map(|buffer| buffer.runs.as_deref());
         let links: usize = self.cold.iter().map(|cold| cold.links.bytes()).sum();
         MapStats {
             buffers: self.slots.len(),
             views: self.nodes.len() - self.free_nodes.len(),
             entries: (self.nodes.iter().zip(&self.cold))
                 .map(|(node, cold)| node.held.entries() + self.remnants.entries(cold.remnants))
+                .chain(runs().map(Runs::len))
                 .sum(),
             bytes: self.nodes.capacity() * (size_of::<Node>() + size_of::<Cold>())
                 + self.buffers.capacity() * (size_of::<Buffer>() + size_of::<Creator>())
                 + self.slots.capacity() * size_of::<(BufferId, u32)>()
                 + (self.table.bytes() + self.chunks.bytes() + self.live.bytes())
                 + self.remnants.bytes()
-                + (grids + links),
+                + (grids + links + runs().map(Runs::bytes).sum::<usize>()),
             hits: self.lookups - self.misses,
             misses: self.misses,
             overlap: self.overlap,
@@ -259,7 +286,9 @@ impl TensorMap {
         emit: &mut impl FnMut(Packed) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         let succ_arg = Some(position as u16);
-        if node != Place::NOWHERE && access != Access::NoDep {
+        if node == Place::RUNS {
+            self.waits_at_runs(buffer, position, access, emit)?;
+        } else if node != Place::NOWHERE && access != Access::NoDep {
             let flags = self.nodes[node as usize].held.flags;
             let (mode, hazards) = (Mode::of(access), Hazards::of(access));
             let seeker = Seeker { arg: position as u16, mode, hazards };
@@ -404,10 +433,13 @@ impl TensorMap {
         if access == Access::Output {
             self.create(buffer, task, position as u16);
         }
-        if node == Place::NOWHERE {
+        let entry = Entry::new(task, position as u16, access, manual);
+        if node >= Place::RUNS {
+            if node == Place::RUNS {
+                self.record_run(buffer, position, entry);
+            }
             return;
         }
-        let entry = Entry::new(task, position as u16, access, manual);
         let Self { nodes, chunks, live, .. } = self;
         let own = &mut nodes[node as usize].held;
         let flags = own.flags;
@@ -428,7 +460,7 @@ impl TensorMap {
             if flags & CUT != 0 {
                 self.succeed_remnants(node as usize, entry);
             }
-            self.mark_links(node, position, entry.mode(), previous);
+            self.mark_links(node, position, entry, previous);
         }
     }
 

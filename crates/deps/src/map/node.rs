@@ -167,6 +167,18 @@ impl Generations {
         }
     }
 
+    /// Appends the accesses to `all`. Returns `false`, and may have appended some, if there are
+    /// others than plain reads and writes of auto scopes.
+    pub(super) fn append_plain(&self, chunks: &Chunks, all: &mut Vec<Entry>) -> bool {
+        let mut append = |entry: &Entry| -> ControlFlow<()> {
+            all.push(*entry);
+            ControlFlow::Continue(())
+        };
+        let _ = self.writers.visit(chunks, &mut append);
+        let _ = self.readers.visit(chunks, &mut append);
+        self.beside.is_empty() && self.group().is_none()
+    }
+
     pub(super) fn entries(&self) -> usize {
         self.writers.len() + self.readers.len() + self.beside.len()
     }

@@ -2,6 +2,7 @@
 
 use syncline_tensor::{Access, Arg, Region, View};
 
+use super::forms::Note;
 use super::links::{Link, Links};
 use super::node::{BROADCAST, CREATED, CUT, FRESH, LINKED, Node, WIDE};
 use super::remnants;
@@ -37,32 +38,41 @@ pub(crate) struct Place {
 impl Place {
     /// The node of an argument that touches no byte.
     pub(super) const NOWHERE: u32 = u32::MAX;
+    /// The node of an argument of a buffer that has none, see [`runs`](super::runs).
+    pub(super) const RUNS: u32 = u32::MAX - 1;
 }
 
 impl TensorMap {
-    /// Checks every argument and finds its node. After an error nothing has changed.
-    pub(crate) fn resolve(&mut self, args: &[Arg]) -> Result<(), SubmitError> {
-        self.begin_resolve(args.len())?;
+    /// Checks every argument of a task, in a `manual` scope or not, and finds its node. After an
+    /// error nothing has changed.
+    pub(crate) fn resolve(&mut self, args: &[Arg], manual: bool) -> Result<(), SubmitError> {
+        self.begin_resolve(args, manual)?;
         for (position, arg) in args.iter().enumerate() {
             self.resolve_next(position, arg)?;
         }
         Ok(())
     }
 
-    /// Begins to resolve as many arguments as given.
+    /// Begins to resolve `args`, of a task in a `manual` scope or not.
     #[inline]
-    pub(crate) fn begin_resolve(&mut self, args: usize) -> Result<(), SubmitError> {
+    pub(crate) fn begin_resolve(&mut self, args: &[Arg], manual: bool) -> Result<(), SubmitError> {
         const ARGS_MAX: usize = 1 << 16;
-        if args > ARGS_MAX {
-            return Err(SubmitError::TooManyArgs { args, max: ARGS_MAX });
+        let count = args.len();
+        if count > ARGS_MAX {
+            return Err(SubmitError::TooManyArgs { args: count, max: ARGS_MAX });
         }
         self.epoch += 1;
-        if self.places.len() < args {
-            self.places.resize(args, Place { node: Place::NOWHERE, buffer: 0 });
-            self.founds.resize_with(args, Vec::new);
+        if self.places.len() < count {
+            self.places.resize(count, Place { node: Place::NOWHERE, buffer: 0 });
+            self.founds.resize_with(count, Vec::new);
+            self.spans.resize(count, 0..0);
+        }
+        if self.in_runs > 0 || self.due.is_some() {
+            self.choose_forms(args, manual);
         }
         self.added.clear();
-        self.lookups += args as u64;
+        self.notes.clear();
+        self.lookups += count as u64;
         Ok(())
     }
 
@@ -75,6 +85,11 @@ impl TensorMap {
         position: usize,
         arg: &Arg,
     ) -> Result<Place, SubmitError> {
+        if self.in_runs > 0
+            && let Some(place) = self.place_run(position, arg)
+        {
+            return Ok(place);
+        }
         if let Some(node) = self.node_of(arg) {
             let known = &mut self.nodes[node as usize];
             let flags = known.held.flags;
@@ -107,7 +122,7 @@ impl TensorMap {
 
     /// The node of an argument whose view is known.
     #[inline]
-    fn node_of(&self, arg: &Arg) -> Option<u32> {
+    pub(super) fn node_of(&self, arg: &Arg) -> Option<u32> {
         let Self { nodes, cold, .. } = self;
         let few_dims = arg.view.rank() <= Key::DIMS;
         self.table.find(hash(arg.buffer, &arg.view), |node| {
@@ -125,6 +140,7 @@ impl TensorMap {
         known.epoch = self.epoch;
         self.places[position] = Place { node, buffer: known.held.buffer };
         if known.held.flags & FRESH != 0 {
+            self.notes.push(Note::CameAgain(known.held.buffer, node));
             self.search(node);
             self.settle(node);
         }
@@ -134,38 +150,64 @@ impl TensorMap {
     /// Places an argument whose view is new, or that touches nothing.
     #[cold]
     fn place_new(&mut self, position: usize, arg: &Arg) -> Result<(), SubmitError> {
-        let Some(&buffer) = self.slots.get(&arg.buffer) else {
-            return Err(SubmitError::UnknownBuffer { arg: position, buffer: arg.buffer });
-        };
+        let (buffer, span) = self.check(position, arg)?;
         self.places[position] = Place { node: Place::NOWHERE, buffer };
-        let Some((_, end)) = arg.view.span() else { return Ok(()) };
-        let bytes = self.buffers[buffer as usize].bytes;
-        if end > bytes {
-            let buffer = arg.buffer;
-            return Err(SubmitError::OutsideBuffer { arg: position, buffer, end, bytes });
-        }
+        let Some((start, end)) = span else { return Ok(()) };
         let flags = if arg.view.is_broadcast() { BROADCAST } else { 0 };
-        if flags != 0 && arg.access.writes() {
-            return Err(broadcast_write(position, arg));
-        }
         if arg.access == Access::NoDep {
             return Ok(());
         }
         self.misses += 1;
+        if self.buffers[buffer as usize].runs.is_some() {
+            self.places[position].node = Place::RUNS;
+            self.spans[position] = start..end;
+            return Ok(());
+        }
         let node = self.add_node(buffer, position, arg, flags);
         self.added.push(node);
         self.places[position] = Place { node, buffer };
         Ok(())
     }
 
+    /// Returns the place of an argument's buffer, and the bytes that the argument touches, if any.
+    pub(super) fn check(
+        &self,
+        position: usize,
+        arg: &Arg,
+    ) -> Result<(u32, Option<(u64, u64)>), SubmitError> {
+        let Some(&buffer) = self.slots.get(&arg.buffer) else {
+            return Err(SubmitError::UnknownBuffer { arg: position, buffer: arg.buffer });
+        };
+        let Some((start, end)) = arg.view.span() else { return Ok((buffer, None)) };
+        let bytes = self.buffers[buffer as usize].bytes;
+        if end > bytes {
+            let buffer = arg.buffer;
+            return Err(SubmitError::OutsideBuffer { arg: position, buffer, end, bytes });
+        }
+        if arg.access.writes() && arg.view.is_broadcast() {
+            return Err(broadcast_write(position, arg));
+        }
+        Ok((buffer, Some((start, end))))
+    }
+
     #[cold]
     fn undo_resolve(&mut self) {
+        while let Some(note) = self.notes.pop() {
+            if let Note::CameAgain(_, node) = note {
+                self.unsettle(node);
+            }
+        }
         while let Some(node) = self.added.pop() {
+            if self.cold[node as usize].since == 0 {
+                self.dropped.remember(self.nodes[node as usize].key.hash());
+            }
             self.remove_node(node);
         }
     }
 
-    fn add_node(&mut self, buffer: u32, position: usize, arg: &Arg, flags: u16) -> u32 {
+    /// Adds a node for the view of an argument. Its links are put where those of the argument
+    /// `position` belong.
+    pub(super) fn add_node(&mut self, buffer: u32, position: usize, arg: &Arg, flags: u16) -> u32 {
         if self.nodes.len() - self.free_nodes.len() >= self.sweep_at.max(self.views_kept) {
             self.sweep();
         }
@@ -176,6 +218,7 @@ impl TensorMap {
         self.table.insert(key.hash(), node);
         let shown = self.search(node);
         let wasted = shown - self.found.len();
+        self.note_overlap(buffer, &region);
         self.list_fresh(node);
         if self.dropped.forget(key.hash()) {
             self.cold[node as usize].since = 0;

@@ -25,7 +25,7 @@ const REMNANTS_MAX: usize = 8;
 const PARTS_MAX: usize = 16;
 
 /// With more parts than this, neighbours are joined.
-const PARTS_FEW: usize = 4;
+const PARTS_FEW: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct Remnant {
@@ -186,6 +186,12 @@ impl Remnants {
             })
         };
         self.list(first).filter(touched).map(|remnant| &remnant.held)
+    }
+
+    /// The remnants of the list `first`, with their bytes.
+    pub(super) fn all(&self, first: u32) -> impl Iterator<Item = (&Generations, Vec<Region>)> + '_ {
+        let parts = |remnant: &Remnant| self.parts.list(remnant.parts).copied().collect();
+        self.list(first).map(move |remnant| (&remnant.held, parts(remnant)))
     }
 
     /// Keeps the remnants of the list `first` that `keep` returns `true` for.

@@ -79,10 +79,17 @@ fn block_of_rank_three(rng: &mut Rng) -> View {
     view
 }
 
+/// Few bytes, or most of a buffer: wide views are cut into many parts.
+fn wide_or_narrow(rng: &mut Rng) -> View {
+    let length = if rng.one_in(6) { rng.range(120..BYTES) } else { rng.range(1..4) };
+    View::bytes_at(rng.range(0..BYTES - length + 1), length).unwrap()
+}
+
 type Kind = fn(&mut Rng) -> View;
 
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 9] = [
     slice,
+    wide_or_narrow,
     tile_with_halo,
     window,
     block_of_rows_or_columns,
@@ -157,6 +164,87 @@ fn parts_used_by_tasks_that_retire_in_any_order() {
         let mix = Mix { views: 2 + rng.below(12), ..mix };
         check_retiring(&random_program(rng, &mix));
     });
+}
+
+/// Programs that use a buffer through ever new runs of bytes for a while, then through other views
+/// or by other accesses, or through few views again and again, and then as before.
+fn changing_program(rng: &mut Rng, mix: &Mix) -> Vec<Step> {
+    let phases: Vec<(Kind, bool, bool)> = (0..4)
+        .map(|phase| match phase % 2 {
+            0 => (*rng.pick(&[slice as Kind, wide_or_narrow, window]), false, false),
+            _ => (*rng.pick(&KINDS), rng.one_in(2), rng.one_in(3)),
+        })
+        .collect();
+    let (mut args, mut pool) = (0, Vec::<View>::new());
+    program_of(rng, mix, |rng| {
+        let (kind, again, any_access) = phases[args / 70 % phases.len()];
+        args += 1;
+        let known = again && pool.len() >= 4;
+        let view = if known { *rng.pick(&pool[pool.len() - 4..]) } else { kind(rng) };
+        if !known {
+            pool.push(view);
+        }
+        let accesses = if any_access { mix.accesses } else { PLAIN };
+        Arg::new(*rng.pick(accesses), BufferId(0), view)
+    })
+}
+
+#[test]
+fn programs_that_change_how_they_use_a_buffer() {
+    let mix = Mix { tasks: 160, accesses: &Access::ALL, deps: true, ..MIX };
+    let mut without_views = 0;
+    for_seeds("programs_that_change_how_they_use_a_buffer", 300, |rng| {
+        let mix = Mix { manual: rng.one_in(4), ..mix };
+        let steps = changing_program(rng, &mix);
+        check(&steps);
+        for length in [40, 80, 120] {
+            let (_, stats) = run(SubmitOptions::default(), BUFFERS, BYTES, &steps[..length]);
+            without_views += usize::from(stats.map.views == 0 && stats.map.entries > 1);
+        }
+    });
+    assert!(without_views > 0, "accesses were kept as runs");
+}
+
+#[test]
+fn programs_that_change_and_retire() {
+    let mix = Mix { tasks: 160, accesses: &Access::ALL, deps: true, retire: true, ..MIX };
+    for_seeds("programs_that_change_and_retire", 200, |rng| {
+        let mix = Mix { manual: rng.one_in(4), ..mix };
+        check_retiring(&changing_program(rng, &mix));
+    });
+}
+
+/// A reader of all, and writes within it: it is cut into so many parts and no more, which is
+/// counted, and no edge is lost.
+#[test]
+fn readers_are_cut_into_few_parts() {
+    let options = SubmitOptions { full: true, ..SubmitOptions::default() };
+    let mut submitter = Submitter::new(options);
+    let buffer = submitter.create_buffer(1 << 20);
+    let bytes = |start, count| View::bytes_at(start, count).unwrap();
+    let mut submit = |arg: Arg| {
+        let mut preds = Vec::new();
+        let inputs = DepInputs { args: &[arg], deps: &[] };
+        submitter.submit(inputs, |edge| preds.push(edge.pred.sequence())).unwrap();
+        (preds, submitter.stats().map)
+    };
+    // Ever new runs that overlap: they are kept as such.
+    for at in 0..100 {
+        submit(Arg::inout(buffer, bytes(100 * at, 150)));
+    }
+    let readers = 200;
+    for _ in 0..readers {
+        submit(Arg::input(buffer, bytes(0, 1 << 20)));
+    }
+    for at in 0..1000 {
+        let (preds, _) = submit(Arg::inout(buffer, bytes(1000 * at + 7, 3)));
+        assert_eq!(preds.iter().filter(|&&pred| (100..300).contains(&pred)).count(), readers);
+    }
+    let (preds, stats) = submit(Arg::inout(buffer, bytes(7, 999_900)));
+    // All readers, for what no write has touched, and the thousand writers; and some of those
+    // before the readers.
+    assert!((1200..=1300).contains(&preds.len()) && stats.views == 0, "{}", preds.len());
+    assert!(stats.overlap.uncut > 0 && stats.entries <= 100 + 16 * readers, "{stats:?}");
 }
 
 /// A task that may be refused: reads `read`, or a part beyond the end, and updates `written`.
