@@ -284,7 +284,7 @@ impl<'a> Run<'a> {
             let message = LayoutError::GroupTooSmall { world, size }.to_string();
             return Err(transport.fail(Failure::Local { rank, message }));
         }
-        // Lanes write messages into slots without looking at their size again.
+        // Messages fit slots of the size that the shape says, which ports ask of each slot.
         let (needed, slot_bytes) = (refit.slot_bytes(), transport.shape().slot_bytes);
         if needed > slot_bytes {
             let message = format!(

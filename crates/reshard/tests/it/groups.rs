@@ -82,6 +82,13 @@ impl Meddled {
         Self::new(inner, true, meddle)
     }
 
+    /// Messages go through the slots of another transport.
+    pub fn through(inner: impl Transport + 'static, slots: impl Transport + 'static) -> Self {
+        let mut meddled = Self::in_place(inner, Box::new(|_, _, _, _| ()));
+        meddled.messages.inner = Arc::new(slots);
+        meddled
+    }
+
     fn new(inner: impl Transport + 'static, in_place: bool, meddle: Meddle) -> Self {
         let inner: Arc<dyn Transport> = Arc::new(inner);
         Self { messages: MeddledMessages { inner: inner.clone(), in_place, meddle }, inner }

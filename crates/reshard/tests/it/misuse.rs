@@ -1,5 +1,6 @@
 //! Bindings, destinations and layouts where they do not belong: refused, on every PE alike.
 
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use syncline_layout::{Dims, Layout, MeshLayout, PlanOptions, TensorSpec};
@@ -9,7 +10,7 @@ use syncline_reshard::{
 use syncline_tensor::Dtype;
 use syncline_transport::{ControlPlane, Session, Wait, local};
 
-use crate::groups::{PATIENCE, agreed, on_endpoints, on_threads};
+use crate::groups::{Meddled, PATIENCE, agreed, on_endpoints, on_threads};
 use crate::models::{bind, model, shards};
 
 const GROUP: local::Options = local::Options { depth: 2, slot_bytes: 256 };
@@ -148,6 +149,30 @@ fn a_pipeline_without_its_tensors_fails_the_others_at_once() {
     assert_eq!(errors[0], errors[1]);
     assert!(errors[0].to_string().contains("PE 1: tensor `layers.0"), "{}", errors[0]);
     assert!(started.elapsed() < PATIENCE / 2, "{:?}", started.elapsed());
+}
+
+/// What a transport says of its slots is not taken on trust: lanes write them by address.
+#[test]
+fn slots_smaller_than_the_group_says_are_refused() {
+    let (from, to) = (tp(2, 64), tp(1, 64));
+    let small = local::Options { slot_bytes: 64, ..GROUP };
+    let slots = local::group(2, &small).unwrap().into_iter().map(|slots| Mutex::new(Some(slots)));
+    let slots: Vec<_> = slots.collect();
+    let error = agreed(on_endpoints(local::group(2, &GROUP).unwrap(), |endpoint| {
+        let rank = endpoint.rank();
+        let transport = Meddled::through(endpoint, slots[rank].lock().unwrap().take().unwrap());
+        let options = ServiceOptions { separate_lanes: Some(true), ..options() };
+        let mut service = CopyService::new(transport, options);
+        let refit = service.prepare(&from, &to, &PlanOptions::default())?;
+        let mine = shards(&from, rank);
+        let mut memory = memory_for(&refit);
+        let mut targets = Targets::new(&refit);
+        for (name, bytes) in &mut memory {
+            targets.bind(&refit, name, bytes).unwrap();
+        }
+        service.refit(&refit, &bind(&refit, &mine), Target::Memory(&mut targets))
+    }));
+    assert!(error.contains("a slot of 64 bytes, not of 256"), "{error}");
 }
 
 /// A message that is larger than the slot that it is packed into would end in other memory.

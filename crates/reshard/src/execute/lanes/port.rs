@@ -149,11 +149,23 @@ impl Port {
         loop {
             let seen = self.transport.bell();
             if let Some(slot) = slots.claim_free() {
+                self.refuse_small(&slot)?;
                 self.slots_in_use().free.insert(at, slot);
                 return Ok(());
             }
             self.park(seen, peer)?;
         }
+    }
+
+    /// Fails the group where a slot is smaller than the shape says: lanes write it by its address.
+    fn refuse_small(&self, slot: &FreeSlot) -> Result<(), DeviceError> {
+        let (bytes, needed) = (slot.memory().bytes, self.transport.shape().slot_bytes);
+        if bytes >= needed {
+            return Ok(());
+        }
+        let message = format!("the transport has a slot of {bytes} bytes, not of {needed}");
+        let rank = self.transport.rank();
+        Err(failed(self.transport.fail(Failure::Local { rank, message })))
     }
 
     fn park(&self, seen: u32, peer: usize) -> Result<(), DeviceError> {
