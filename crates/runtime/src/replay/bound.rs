@@ -131,7 +131,8 @@ impl BoundPlan<'_> {
     }
 
     /// As [`BoundPlan::start`]; no body of this run begins after `deadline`. If the deadline passes
-    /// while earlier runs leave no room, the run does not begin, and its ticket says so.
+    /// while earlier runs leave no room, or while those that a failure stopped come to their ends,
+    /// the run does not begin, and its ticket says so.
     pub fn start_until(&mut self, deadline: Deadline) -> Result<RunTicket, LoadError> {
         self.plan.start_bound(deadline)
     }
@@ -232,6 +233,10 @@ impl LoadedPlan {
         if before > self.last_ended && !self.shared.wait_for_end_until(before, deadline) {
             return Ok(RunTicket::new(&self.shared, None));
         }
+        // Runs go on after a stop when all that it stopped have ended.
+        if self.shared.stop.is_set() && !self.wait_for_all_until(deadline) {
+            return Ok(RunTicket::new(&self.shared, None));
+        }
         self.allow_overlap()?;
         let number = self.begin(deadline, false);
         let ticket = RunTicket::new(&self.shared, Some(number));
@@ -252,8 +257,9 @@ impl LoadedPlan {
             shared.wait_for_end(number - RUNS_MAX);
             self.last_ended = number - RUNS_MAX;
         }
-        // After that wait: a run that left out bodies is noted before its slot is used again.
-        if shared.stop.is_set() {
+        // After that wait: a run that left out bodies is noted before its slot is used again. A stop
+        // that comes while runs are under way stops this one, too.
+        if self.last_ended == self.last_run && shared.stop.is_set() {
             self.clear_stop();
         }
         let shared = &*self.shared;
@@ -273,10 +279,9 @@ impl LoadedPlan {
         number
     }
 
-    /// Lets runs go on after a stop.
+    /// Lets runs go on after a stop, when all before have ended.
     #[cold]
     fn clear_stop(&mut self) {
-        self.wait_for_all();
         let under_way = self.last_run.saturating_sub(RUNS_MAX) + 1..=self.last_run;
         let first = under_way.into_iter().find(|&number| self.shared.has_skipped(number));
         // Who left out a body did so in all runs after that.

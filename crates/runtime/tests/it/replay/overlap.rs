@@ -260,6 +260,43 @@ fn a_deadline_holds_while_earlier_runs_are_waited_for() {
     }
 }
 
+/// After a failure the next run waits for all before it, and no longer than its deadline.
+#[test]
+fn a_deadline_holds_while_a_failed_run_is_waited_for() {
+    for steal in STEALS {
+        let [begun, goes_on] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let mut loaded = columns(1, steal, |task| {
+            let (begun, goes_on) = (Arc::clone(&begun), Arc::clone(&goes_on));
+            TaskBody::new(move |_| {
+                if task == TaskIndex(0) && !goes_on.load(Ordering::SeqCst) {
+                    wait_until(|| begun.load(Ordering::SeqCst))?;
+                    return Err("fails the first run".to_owned());
+                }
+                begun.store(true, Ordering::SeqCst);
+                wait_until(|| goes_on.load(Ordering::SeqCst))
+            })
+        });
+        let buffer = zeroed(16);
+        let bindings = Bindings::new().bind("words", &buffer);
+        let mut bound = loaded.bind(&bindings).unwrap();
+        let first = bound.start().unwrap();
+        wait_until(|| begun.load(Ordering::SeqCst)).unwrap();
+        // Runs that start before the failure is known end with it.
+        let late = loop {
+            let next = bound.start_until(Deadline::after(Duration::from_millis(20))).unwrap();
+            if next.has_ended() {
+                break next;
+            }
+        };
+        assert!(!first.has_ended(), "{steal:?}: the deadline passed unseen");
+        assert_eq!(late.wait(), Err(RunError::DeadlinePassed), "{steal:?}");
+        goes_on.store(true, Ordering::SeqCst);
+        let error = first.wait().unwrap_err().to_string();
+        assert!(error.contains("fails the first run"), "{steal:?}: {error}");
+        bound.run().unwrap();
+    }
+}
+
 #[test]
 fn tickets_can_be_waited_for_on_another_thread_and_after_the_plan_is_gone() {
     for steal in STEALS {
