@@ -15,8 +15,8 @@ pub use args::{KernelArgs, LateArgs, RawArg, Strided, StridedMut};
 pub use convention::{ScalarType, WORDS_PER_ARGUMENT};
 pub use grid::{GROUPS_ALONG_X, Grid};
 pub use scalar::Scalar;
-pub use source::KernelSource;
 use source::Sources;
+pub use source::{KernelSource, SourceRef};
 
 use crate::{Backend, DeviceError};
 
@@ -210,11 +210,7 @@ impl Kernel {
     ///
     /// # Errors
     /// There is none for the backend, or none for such arguments; the message says what there is.
-    pub fn source(
-        &self,
-        backend: Backend,
-        views: &[View],
-    ) -> Result<Arc<KernelSource>, DeviceError> {
+    pub fn source(&self, backend: Backend, views: &[View]) -> Result<SourceRef, DeviceError> {
         self.require(backend)?;
         let sources = self.sources(backend).ok_or_else(|| DeviceError::NoImplementation {
             kernel: self.name().clone(),
@@ -223,7 +219,7 @@ impl Kernel {
         })?;
         let source = sources.select(views).map_err(|message| self.refuses(backend, message))?;
         match source.backend() == backend {
-            true => Ok(source),
+            true => Ok(SourceRef(source)),
             false => {
                 let message = format!("its source was made for {}", source.backend());
                 Err(self.refuses(backend, message))

@@ -58,7 +58,8 @@ pub use error::DeviceError;
 pub use guarded::{drop_guarded, guarded};
 pub use kernel::{
     CpuFunction, GROUPS_ALONG_X, Grid, Kernel, KernelArgs, KernelBuilder, KernelOutcome,
-    KernelSource, LateArgs, RawArg, Scalar, ScalarType, Strided, StridedMut, WORDS_PER_ARGUMENT,
+    KernelSource, LateArgs, RawArg, Scalar, ScalarType, SourceRef, Strided, StridedMut,
+    WORDS_PER_ARGUMENT,
 };
 pub use lane::{
     CommandTime, Lane, LaneCore, LaneInfo, LaneKind, OpenLanes, Spares, SubmissionGuard,

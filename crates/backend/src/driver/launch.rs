@@ -1,16 +1,14 @@
 //! What every driver needs to know of a dispatch before it can launch it, and where arguments lie.
 
-use std::sync::Arc;
-
 use syncline_tensor::View;
 
-use syncline_device::{Backend, BufferView, DeviceError, DeviceSpec, Dispatch, KernelSource};
+use syncline_device::{Backend, BufferView, DeviceError, DeviceSpec, Dispatch, SourceRef};
 
 /// A dispatch with its source chosen and its sizes checked.
 #[derive(Debug)]
 pub struct Launch {
     /// The source for the arguments that it has.
-    pub source: Arc<KernelSource>,
+    pub source: SourceRef,
     /// How the arguments lie in their buffers.
     pub views: Vec<View>,
     /// Groups along each axis; none is zero.

@@ -2,6 +2,7 @@
 //! arguments.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -119,6 +120,27 @@ impl KernelSource {
     /// Identity: no other source of the process ever has the same key.
     pub fn key(&self) -> usize {
         self.key
+    }
+}
+
+/// The source that a kernel has for some arguments, to be compiled. It stays with its kernel: no
+/// other one can be built from it, whose check could let more pass.
+///
+/// ```compile_fail,E0308
+/// # use syncline_device::{Backend, Kernel};
+/// let kernel = |of: Kernel| -> Kernel {
+///     let source = of.source(Backend::OpenCl, &[]).unwrap();
+///     Kernel::builder("unchecked").source(std::sync::Arc::try_unwrap(source).unwrap()).build()
+/// };
+/// ```
+#[derive(Clone, Debug)]
+pub struct SourceRef(pub(super) Arc<KernelSource>);
+
+impl Deref for SourceRef {
+    type Target = KernelSource;
+
+    fn deref(&self) -> &KernelSource {
+        &self.0
     }
 }
 
