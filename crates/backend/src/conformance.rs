@@ -15,6 +15,7 @@
 
 mod bench;
 mod between;
+mod callbacks;
 mod copies;
 mod dispatch;
 mod failure;
@@ -59,6 +60,7 @@ const GROUPS: &[(&str, &[Case])] = &[
     ("recordings", recordings::CASES),
     ("between", between::CASES),
     ("failure", failure::CASES),
+    ("callbacks", callbacks::CASES),
     ("stress", stress::CASES),
 ];
 

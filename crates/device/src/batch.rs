@@ -3,7 +3,7 @@
 mod recording;
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use syncline_sync::ignore_poison;
 use syncline_tensor::{Access, Arg, View};
@@ -11,7 +11,9 @@ use syncline_tensor::{Access, Arg, View};
 pub use recording::Recording;
 
 use crate::kernel::seen;
-use crate::{BufferView, DeviceError, Kernel, Lane, Lease, Point, Scalar};
+use crate::{
+    Backend, BufferView, CancelToken, DeviceError, Kernel, Lane, Lease, Point, Scalar, SourceRef,
+};
 
 /// Commands that run in order, after all waits, and then signal.
 ///
@@ -28,6 +30,7 @@ pub struct Batch {
     pub(crate) commands: Commands,
     pub(crate) signals: Vec<Point>,
     pub(crate) task: Option<Arc<str>>,
+    pub(crate) cancel: Option<CancelToken>,
 }
 
 impl Batch {
@@ -66,6 +69,13 @@ impl Batch {
         self
     }
 
+    /// Fails the batch when `token` is cancelled while the batch waits for conflicting work that was
+    /// submitted before, on whatever lane. Waits that were asked for are not cut short.
+    pub fn cancelled_by(mut self, token: &CancelToken) -> Self {
+        self.cancel = Some(token.clone());
+        self
+    }
+
     /// The task that this is, for errors and traces.
     pub fn task(mut self, name: impl Into<Arc<str>>) -> Self {
         self.task = Some(name.into());
@@ -87,7 +97,8 @@ pub struct Commands {
 }
 
 impl Commands {
-    pub(crate) fn push(&mut self, command: Command) {
+    /// Adds a command behind the others.
+    pub fn push(&mut self, command: Command) {
         match self.first {
             None => self.first = Some(command),
             Some(_) => self.rest.push(command),
@@ -193,9 +204,27 @@ pub struct Dispatch {
     /// Groups along each dimension, for backends that have them; a CPU kernel is called once and
     /// may read it.
     pub grid: [u32; 3],
+    /// The source on each backend, once it was chosen.
+    chosen: [OnceLock<SourceRef>; Backend::ALL.len()],
 }
 
 impl Dispatch {
+    /// The source for these arguments on `backend`, which is not the CPU. Chosen by the kernel at
+    /// the first call, which comes before any lock is taken: a kernel's choice is user code.
+    ///
+    /// # Errors
+    /// As [`Kernel::source`].
+    pub fn source(&self, backend: Backend) -> Result<&SourceRef, DeviceError> {
+        let chosen = &self.chosen[backend as usize];
+        match chosen.get() {
+            Some(source) => Ok(source),
+            None => {
+                let source = self.kernel.source(backend, &self.views())?;
+                Ok(chosen.get_or_init(|| source))
+            }
+        }
+    }
+
     /// How the arguments lie in their buffers. One without order has no elements here: others may
     /// write them at any time.
     pub fn views(&self) -> Vec<View> {
@@ -305,7 +334,8 @@ impl Command {
 
     /// Runs `kernel` once.
     pub fn dispatch(kernel: &Kernel, args: Vec<KernelArg>, scalars: Vec<Scalar>) -> Self {
-        Command::Dispatch(Dispatch { kernel: kernel.clone(), args, scalars, grid: [1; 3] })
+        let (kernel, chosen) = (kernel.clone(), Default::default());
+        Command::Dispatch(Dispatch { kernel, args, scalars, grid: [1; 3], chosen })
     }
 
     /// Calls `function` on the lane.
@@ -343,7 +373,7 @@ impl Command {
 /// A backend runs `commands`, then drops `leases`, then signals `signals`, then its own timeline.
 /// Where a batch fails or does not run, the backend first fails its own timeline, then drops
 /// `leases`: who waits for a buffer must find the failure when it gets there.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[allow(missing_docs)]
 pub struct Work {
     pub waits: Vec<Point>,

@@ -1,6 +1,7 @@
 //! Lanes: in-order streams of work on one device.
 
 mod core;
+mod gate;
 mod open;
 mod spares;
 
@@ -14,6 +15,7 @@ use syncline_sync::lock;
 
 pub(crate) use core::host_timeline;
 pub use core::{LaneCore, fail_signals};
+pub(crate) use gate::gate;
 pub use open::OpenLanes;
 pub use spares::Spares;
 
@@ -61,11 +63,14 @@ pub unsafe trait Lane: Send + Sync + fmt::Debug {
     /// this lane are implied; one for a later batch is refused with
     /// [`DeviceError::WaitsForItself`].
     ///
+    /// The caller holds locks of buffers. So nothing in here calls user code, nor drops what may
+    /// hold any: commands that the lane does not keep, and all that it refuses, stay in `work`.
+    ///
     /// # Safety
     /// `work` comes from a check against this lane, and no work that conflicts with it (touches the
     /// same bytes, one of the two writing) runs at the same time: every such work is ordered by
     /// waits or by this lane.
-    unsafe fn enqueue(&self, work: Work) -> Result<Point, DeviceError>;
+    unsafe fn enqueue(&self, work: &mut Work) -> Result<Point, DeviceError>;
 
     /// Makes a failed lane usable again, with a fresh timeline; points of the old one stay failed.
     /// Does nothing to a lane that has not failed.

@@ -6,8 +6,10 @@ use syncline_copy::CopyPlan;
 use syncline_tensor::{Access, BufferId, Region};
 
 use crate::buffer::{Hazards, Touch};
+use crate::lane::gate;
 use crate::{
-    Backend, Batch, Buffer, BufferView, Command, DeviceError, Dispatch, Lane, Point, Work,
+    Backend, Batch, Buffer, BufferView, CancelToken, Command, DeviceError, Dispatch, Lane, Point,
+    PointStatus, Work,
 };
 
 /// Who sees to it that conflicting work is ordered.
@@ -26,10 +28,11 @@ pub(crate) unsafe fn submit(
     batch: Batch,
     ordered: Ordered,
 ) -> Result<Point, DeviceError> {
+    let cancel = batch.cancel.clone();
     let (mut work, mut uses) = checked(lane, batch)?;
     if uses.buffers.is_empty() {
         // SAFETY: the work was checked and touches no buffer.
-        return unsafe { lane.enqueue(work) };
+        return unsafe { lane.enqueue(&mut work) };
     }
 
     // Leases before locks: a lease waits for the host's reads and writes under way, and those take
@@ -41,14 +44,21 @@ pub(crate) unsafe fn submit(
     }
     // All buffers are locked in one order and stay locked until the work is in the queue. So of any
     // two batches that share buffers one comes first on all of them, and no two batches wait for
-    // each other.
+    // each other. User code that the batch brought goes with `work`, after the locks.
     let mut hazards: Vec<MutexGuard<'_, Hazards>> =
         uses.buffers.iter().map(|buffer| buffer.hazards()).collect();
     if ordered == Ordered::Yes {
-        uses.for_each(|at, touch| hazards[at].collect(touch, &mut work.waits));
+        match &cancel {
+            None => uses.for_each(|at, touch| hazards[at].collect(touch, &mut work.waits)),
+            Some(token) => {
+                let mut behind = Vec::new();
+                uses.for_each(|at, touch| hazards[at].collect(touch, &mut behind));
+                add_cancellable(lane, behind, token, &mut work.waits);
+            }
+        }
     }
     // SAFETY: the work was checked; what conflicts with it is awaited, or ordered by the caller.
-    let point = unsafe { lane.enqueue(work) }?;
+    let point = unsafe { lane.enqueue(&mut work) }?;
     uses.for_each(|at, touch| hazards[at].note(touch, &point));
     Ok(point)
 }
@@ -59,14 +69,14 @@ pub(crate) unsafe fn submit(
 pub(crate) unsafe fn submit_claimed(lane: &dyn Lane, batch: Batch) -> Result<Point, DeviceError> {
     let id = lane.info().id();
     let mut leases = lane.info().spares.take_leases();
-    let work = match batch.commands.as_recording() {
+    let mut work = match batch.commands.as_recording() {
         // A recording knows its buffers: nothing is looked for, and nothing allocated.
         Some(recording) => {
             check_all(lane, &batch)?;
             for (buffer, writes) in recording.buffers() {
                 leases.push(buffer.lease_under_claim(*writes, id)?);
             }
-            let Batch { waits, commands, signals, task } = batch;
+            let Batch { waits, commands, signals, task, .. } = batch;
             Work { waits, commands, signals, task, leases }
         }
         None => {
@@ -78,7 +88,23 @@ pub(crate) unsafe fn submit_claimed(lane: &dyn Lane, batch: Batch) -> Result<Poi
         }
     };
     // SAFETY: the work was checked; the caller orders what conflicts with it.
-    unsafe { lane.enqueue(work) }
+    unsafe { lane.enqueue(&mut work) }
+}
+
+/// Adds `behind`, the points of conflicting work, so that `token` ends the wait for those pending.
+fn add_cancellable(
+    lane: &dyn Lane,
+    mut behind: Vec<Point>,
+    token: &CancelToken,
+    waits: &mut Vec<Point>,
+) {
+    // Earlier work of the same lane comes first anyhow.
+    let own = lane.timeline().id();
+    behind.retain(|point| point.timeline().id() != own);
+    match behind.iter().any(|point| point.status() == PointStatus::Pending) {
+        true => waits.push(gate(&behind, token)),
+        false => waits.extend(behind),
+    }
 }
 
 /// The work of a batch that could run on `lane`, without leases yet, and what it uses.
@@ -88,7 +114,7 @@ fn checked(lane: &dyn Lane, batch: Batch) -> Result<(Work, Uses), DeviceError> {
     for command in batch.commands.iter() {
         command.for_each_access(|view, access| uses.note(view, access));
     }
-    let Batch { waits, commands, signals, task } = batch;
+    let Batch { waits, commands, signals, task, .. } = batch;
     Ok((Work { waits, commands, signals, task, leases: Vec::new() }, uses))
 }
 
@@ -166,7 +192,7 @@ fn check_kernel(lane: &dyn Lane, dispatch: &Dispatch) -> Result<(), DeviceError>
     dispatch.kernel.check(backend, &dispatch.described(), &dispatch.scalars, 1)?;
     match backend {
         Backend::Cpu => Ok(()),
-        _ => dispatch.kernel.source(backend, &dispatch.views()).map(|_| ()),
+        _ => dispatch.source(backend).map(|_| ()),
     }
 }
 

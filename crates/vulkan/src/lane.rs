@@ -7,6 +7,7 @@ mod batch;
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -162,7 +163,7 @@ unsafe impl Lane for VulkanLane {
         device.backend == Backend::Cpu || device == self.0.info.device
     }
 
-    unsafe fn enqueue(&self, work: Work) -> Result<Point, DeviceError> {
+    unsafe fn enqueue(&self, work: &mut Work) -> Result<Point, DeviceError> {
         self.0.enqueue(work)
     }
 
@@ -225,56 +226,78 @@ impl Core {
         }
     }
 
-    fn enqueue(&self, work: Work) -> Result<Point, DeviceError> {
-        let Work { mut waits, commands, signals, task, leases } = work;
+    fn enqueue(&self, work: &mut Work) -> Result<Point, DeviceError> {
         // Before commands are compiled, and again after: a lane may fail meanwhile.
-        lock(&self.state).core.check_open(task.as_ref())?;
+        lock(&self.state).core.check_open(work.task.as_ref())?;
         let timed = self.notes_times.load(Ordering::Relaxed);
-        let steps = step::prepare(&self.kit, &self.commands, self.info.id(), commands, timed)?;
+        let (id, commands) = (self.info.id(), &mut work.commands);
+        let steps = step::prepare(&self.kit, &self.commands, id, commands, timed)?;
         let mut state = lock(&self.state);
-        let point = state.core.admit(&mut waits, task.as_ref())?;
+        let point = match state.core.admit(&mut work.waits, work.task.as_ref()) {
+            Ok(point) => point,
+            Err(cause) => {
+                steps.give_back(&mut work.commands);
+                return Err(cause);
+            }
+        };
         let lane = self.me.upgrade().expect("a lane that is in use is alive");
         let batch = Batch {
             lane,
             owner: state.core.owner().clone(),
             semaphore: state.semaphore.clone(),
             value: point.value(),
-            waits,
+            waits: std::mem::take(&mut work.waits),
             watched: false,
             steps,
             current: None,
             fenced: false,
             timed,
-            signals,
-            task,
-            leases,
+            signals: std::mem::take(&mut work.signals),
+            task: work.task.take(),
+            leases: std::mem::take(&mut work.leases),
         };
         let batch = match state.rooms.pop() {
             Some(room) => Box::write(room, batch),
             None => Box::new(batch),
         };
         state.core.pending.push_back(batch);
-        self.hand_over(state);
+        // The caller holds locks, and who learns of a failure is user code: the bridge tells.
+        if self.hand_over(&mut state).is_break() {
+            drop(state);
+            self.call.request();
+        }
         Ok(point)
     }
 
-    /// Looks again whether pending batches can be handed over.
+    /// Checks again whether pending batches can be handed over. Called under no lock.
     pub(crate) fn pump(&self) {
-        self.hand_over(lock(&self.state));
+        self.pump_locked(lock(&self.state));
     }
 
-    /// Hands over pending batches, as many as can be.
-    fn hand_over(&self, mut state: MutexGuard<'_, State>) {
+    fn pump_locked(&self, mut state: MutexGuard<'_, State>) {
+        let ControlFlow::Break(cause) = self.hand_over(&mut state) else { return };
+        state.doomed = None;
+        let batch = state.core.pending.pop_front().expect("the one that fails");
+        state.flying += 1;
+        drop(state);
+        self.fail(batch, cause);
+    }
+
+    /// Hands over pending batches, as many as can be. Breaks off with the cause where the first one
+    /// fails, in its turn.
+    fn hand_over(&self, state: &mut State) -> ControlFlow<DeviceError> {
         loop {
             if state.fenced {
-                return;
+                return ControlFlow::Continue(());
             }
             let (fate, closing, flying) =
                 (state.doomed.clone(), state.core.is_closing(), state.flying > 0);
-            let Some(front) = state.core.pending.front() else { return };
+            let Some(front) = state.core.pending.front() else {
+                return ControlFlow::Continue(());
+            };
             // The host cannot wait in a queue: what it does comes when all before it has ended.
             if flying && front.begins_on_host() {
-                return;
+                return ControlFlow::Continue(());
             }
             let mut waits = std::mem::take(&mut state.device_waits);
             let front = state.core.pending.front_mut().expect("it is the first");
@@ -287,34 +310,25 @@ impl Core {
                 waits.clear();
                 state.device_waits = std::mem::take(&mut waits);
             }
-            let cause = match readiness {
-                Readiness::Blocked => return,
+            match readiness {
+                Readiness::Blocked => return ControlFlow::Continue(()),
                 // What is in flight ends first: a lane fails in the order of its batches.
-                Readiness::Failed(_) if state.flying > 0 => return,
-                Readiness::Failed(cause) => cause,
+                Readiness::Failed(_) if state.flying > 0 => return ControlFlow::Continue(()),
+                Readiness::Failed(cause) => return ControlFlow::Break(cause),
                 Readiness::Ready => {
                     let batch = state.core.pending.pop_front().expect("it was the first");
                     state.flying += 1;
-                    let started = self.start_step(&mut state, batch, &waits);
+                    let started = self.start_step(state, batch, &waits);
                     waits.clear();
                     state.device_waits = waits;
-                    match started {
-                        Ok(()) => continue,
-                        Err((batch, cause)) => {
-                            // It fails in its turn: batches before it may be running.
-                            state.flying -= 1;
-                            state.core.pending.push_front(batch);
-                            state.doomed = Some(cause);
-                            continue;
-                        }
+                    if let Err((batch, cause)) = started {
+                        // It fails in its turn: batches before it may be running.
+                        state.flying -= 1;
+                        state.core.pending.push_front(batch);
+                        state.doomed = Some(cause);
                     }
                 }
-            };
-            state.doomed = None;
-            let batch = state.core.pending.pop_front().expect("it was the first");
-            state.flying += 1;
-            drop(state);
-            return self.fail(batch, cause);
+            }
         }
     }
 
@@ -434,7 +448,7 @@ impl Core {
             state.fenced = false;
         }
         if !state.core.pending.is_empty() && (fenced || state.flying == 0) {
-            self.hand_over(state);
+            self.pump_locked(state);
         }
     }
 
@@ -494,7 +508,7 @@ impl Core {
     pub(crate) fn close(&self) {
         let mut state = lock(&self.state);
         if state.core.close() {
-            self.hand_over(state);
+            self.pump_locked(state);
         }
     }
 }

@@ -67,6 +67,16 @@ impl Steps {
             }
         }
     }
+
+    /// Returns the host functions to `commands`, of a batch that is refused.
+    pub(crate) fn give_back(self, commands: &mut Commands) {
+        let Steps::Own(steps) = self else { return };
+        for step in steps {
+            if let Step::Call(_, function) = step {
+                commands.push(Command::Host(function));
+            }
+        }
+    }
 }
 
 /// What a recording becomes on one lane.
@@ -125,12 +135,12 @@ impl HostJob {
 }
 
 /// The steps of `commands` on the lane with this pool and identity. If `timed`, the device notes
-/// when they run.
+/// when they run. Leaves all commands but the host functions, and those too where one is refused.
 pub(crate) fn prepare(
     kit: &Kit,
     pool: &Arc<CommandPool>,
     lane: u64,
-    commands: Commands,
+    commands: &mut Commands,
     timed: bool,
 ) -> Result<Steps, DeviceError> {
     let make = |commands: &[Command]| {
@@ -144,34 +154,33 @@ pub(crate) fn prepare(
     }
     let mut builder = Builder::new(kit, pool, Times::Once, timed);
     let mut steps = VecDeque::new();
-    for command in commands {
+    let mut result = Ok(());
+    for command in std::mem::take(commands) {
         match command {
-            Command::Host(function) => {
-                builder.flush()?;
+            Command::Host(function) if result.is_ok() => {
+                result = builder.flush();
                 take(&mut steps, 0, builder.done.drain(..));
                 steps.push_back(Step::Call(builder.number, function));
                 builder.number += 1;
             }
-            Command::Recording(recording) => {
-                builder.flush()?;
-                take(&mut steps, 0, builder.done.drain(..));
-                // Two types under one key: whichever is asked for is what is found.
-                if timed {
-                    let kept =
-                        recording.keep(lane, |commands| make(commands).map(PreparedTimed))?;
-                    take(&mut steps, builder.number, kept.0.iter().cloned());
-                } else {
-                    let kept = recording.keep(lane, |commands| make(commands).map(Prepared))?;
-                    take(&mut steps, builder.number, kept.0.iter().cloned());
+            command => {
+                if result.is_ok() {
+                    result = builder.add_to(&mut steps, &command, lane, make);
                 }
-                builder.number += recording.commands().len() as u32;
+                commands.push(command);
             }
-            command => builder.add(&command)?,
         }
     }
-    builder.flush()?;
+    result = result.and_then(|()| builder.flush());
     take(&mut steps, 0, builder.done.drain(..));
-    Ok(Steps::Own(steps))
+    let steps = Steps::Own(steps);
+    match result {
+        Ok(()) => Ok(steps),
+        Err(cause) => {
+            steps.give_back(commands);
+            Err(cause)
+        }
+    }
 }
 
 /// Appends steps whose commands count from `base`; what the device does in succession is submitted
@@ -211,6 +220,29 @@ impl<'a> Builder<'a> {
     fn new(kit: &'a Kit, pool: &'a Arc<CommandPool>, times: Times, timed: bool) -> Self {
         let encoder = Encoder::new(kit, timed);
         Self { kit, pool, times, timed, number: 0, done: Vec::new(), encoder, jobs: Vec::new() }
+    }
+
+    /// Adds a command; what a recording becomes on `lane`, by `make`, goes to `steps`.
+    fn add_to(
+        &mut self,
+        steps: &mut VecDeque<Step>,
+        command: &Command,
+        lane: u64,
+        make: impl Fn(&[Command]) -> Result<Vec<Repeatable>, DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let Command::Recording(recording) = command else { return self.add(command) };
+        self.flush()?;
+        take(steps, 0, self.done.drain(..));
+        // Two types under one key: whichever is asked for is what is found.
+        if self.timed {
+            let kept = recording.keep(lane, |commands| make(commands).map(PreparedTimed))?;
+            take(steps, self.number, kept.0.iter().cloned());
+        } else {
+            let kept = recording.keep(lane, |commands| make(commands).map(Prepared))?;
+            take(steps, self.number, kept.0.iter().cloned());
+        }
+        self.number += recording.commands().len() as u32;
+        Ok(())
     }
 
     fn add(&mut self, command: &Command) -> Result<(), DeviceError> {

@@ -82,6 +82,11 @@ impl<'a> Bench<'a> {
         Deadline::after(CASE_TIME)
     }
 
+    /// As long as a case may take, and a little longer: waits in it end before.
+    pub(super) fn case_time(&self) -> Duration {
+        2 * CASE_TIME
+    }
+
     /// Soon enough to be waited for in vain.
     pub(super) fn soon(&self) -> Deadline {
         Deadline::after(Duration::from_millis(10))

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use syncline_sync::{ignore_poison, lock};
 
-use super::queue::{LaneQueue, Pending, Step};
+use super::queue::{LaneQueue, Step};
 use super::{Driver, OpList};
 use syncline_device::{
     Command, CommandTime, Commands, DeviceError, DeviceSpec, Lane, LaneInfo, LaneKind, Point,
@@ -35,33 +35,46 @@ impl<D: Driver> DriverLane<D> {
         &self.queue
     }
 
-    /// Appends the steps of `commands` to `steps`, which is empty.
-    fn steps(
+    /// Appends the steps of `commands` to `steps`, which is empty. Leaves all commands but the host
+    /// functions, and those too where one is refused.
+    fn prepare_all(
         &self,
-        commands: Commands,
-        mut steps: VecDeque<Step<D>>,
-    ) -> Result<VecDeque<Step<D>>, DeviceError> {
+        commands: &mut Commands,
+        steps: &mut VecDeque<Step<D>>,
+    ) -> Result<(), DeviceError> {
         let (mut list, mut number) = (OpList::default(), 0);
-        for command in commands {
-            let first = number;
-            let (step, count) = match command {
-                Command::Host(function) => (Step::Call(function), 1),
-                Command::Recording(recording) => {
-                    let list = self.prepared(&recording)?;
-                    (Step::Ops { list, first }, recording.commands().len() as u32)
-                }
-                command => {
-                    self.prepare(&command, number, &mut list)?;
+        let mut result = Ok(());
+        for command in mem::take(commands) {
+            match command {
+                Command::Host(function) if result.is_ok() => {
+                    flush(&mut list, steps);
+                    steps.push_back(Step::Call(function));
                     number += 1;
                     continue;
                 }
-            };
-            number += count;
-            flush(&mut list, &mut steps);
-            steps.push_back(step);
+                Command::Recording(recording) if result.is_ok() => {
+                    flush(&mut list, steps);
+                    let first = number;
+                    number += recording.commands().len() as u32;
+                    result = self.prepared(&recording).map(|list| {
+                        steps.push_back(Step::Ops { list, first });
+                    });
+                    commands.push(Command::Recording(recording));
+                    continue;
+                }
+                command if result.is_ok() => {
+                    result = self.prepare(&command, number, &mut list);
+                    number += 1;
+                    commands.push(command);
+                }
+                command => commands.push(command),
+            }
         }
-        flush(&mut list, &mut steps);
-        Ok(steps)
+        flush(&mut list, steps);
+        if result.is_err() {
+            give_back(steps, commands);
+        }
+        result
     }
 
     fn prepare(
@@ -96,6 +109,15 @@ impl<D: Driver> DriverLane<D> {
     }
 }
 
+/// Returns the host functions of `steps` to `commands`.
+fn give_back<D: Driver>(steps: &mut VecDeque<Step<D>>, commands: &mut Commands) {
+    for step in steps.drain(..) {
+        if let Step::Call(function) = step {
+            commands.push(Command::Host(function));
+        }
+    }
+}
+
 /// Makes what was prepared so far a step.
 fn flush<D: Driver>(list: &mut OpList<D::Op>, steps: &mut VecDeque<Step<D>>) {
     if !list.ops.is_empty() {
@@ -122,12 +144,15 @@ unsafe impl<D: Driver> Lane for DriverLane<D> {
         self.queue.driver.can_access(device)
     }
 
-    unsafe fn enqueue(&self, work: Work) -> Result<Point, DeviceError> {
+    unsafe fn enqueue(&self, work: &mut Work) -> Result<Point, DeviceError> {
         self.queue.check_open(work.task.as_ref())?;
-        let Work { waits: points, commands, signals, task, leases } = work;
-        let (waits, steps) = self.queue.take_room();
-        let steps = self.steps(commands, steps)?;
-        self.queue.push(points, Pending { value: 0, waits, steps, signals, task, leases })
+        let (waits, mut steps) = self.queue.take_room();
+        self.prepare_all(&mut work.commands, &mut steps)?;
+        let pushed = self.queue.push(work, waits, &mut steps);
+        if pushed.is_err() {
+            give_back(&mut steps, &mut work.commands);
+        }
+        pushed
     }
 
     fn recover(&self) {

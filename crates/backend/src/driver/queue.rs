@@ -15,7 +15,7 @@ use super::{Driver, HandedOver, OpList, call};
 use crate::{BridgeWaker, Woken};
 use syncline_device::{
     CommandTime, Deadline, DeviceError, HostFunction, LaneCore, LaneInfo, Lease, Point,
-    PointStatus, Timeline, fail_signals,
+    PointStatus, Timeline, TimelineOwner, Work, drop_guarded, fail_signals,
 };
 
 /// What a lane's handle, the bridge and the driver's callbacks share.
@@ -76,6 +76,9 @@ struct State<D: Driver> {
     after: Vec<D::Event>,
     /// Batches that failed while the driver still had others.
     dead: Vec<Pending<D>>,
+    /// The bridge's thread tells, under no lock, how a batch has ended: nothing is handed over
+    /// meanwhile.
+    telling: bool,
     /// A host function of the first pending batch is running.
     calling: bool,
     /// The lane will fail as soon as the driver has nothing of it.
@@ -192,6 +195,7 @@ impl<D: Driver> LaneQueue<D> {
             heard: Vec::new(),
             after: Vec::new(),
             dead: Vec::new(),
+            telling: false,
             calling: false,
             doomed: None,
             lost: false,
@@ -248,20 +252,33 @@ impl<D: Driver> LaneQueue<D> {
         self.lock().core.check_open(task)
     }
 
-    /// Adds a batch that waits for `points`, and gives it to the driver if it can run. Sets its
-    /// value and its waits.
+    /// Adds `work`, which comes to `steps`, and gives it to the driver if it can run. `waits` is
+    /// empty. Leaves work and steps that are refused.
     pub(super) fn push(
         &self,
-        mut points: Vec<Point>,
-        mut batch: Pending<D>,
+        work: &mut Work,
+        mut waits: Vec<Wait>,
+        steps: &mut VecDeque<Step<D>>,
     ) -> Result<Point, DeviceError> {
         let mut state = self.lock();
-        let point = state.core.admit(&mut points, batch.task.as_ref())?;
-        batch.value = point.value();
-        batch.waits.extend(points.drain(..).map(Wait::from));
-        self.info.spares.give_points(points);
-        state.core.pending.push_back(batch);
-        self.pump_locked(state);
+        let point = state.core.admit(&mut work.waits, work.task.as_ref())?;
+        waits.extend(work.waits.drain(..).map(Wait::from));
+        self.info.spares.give_points(mem::take(&mut work.waits));
+        state.core.pending.push_back(Pending {
+            value: point.value(),
+            waits,
+            steps: mem::take(steps),
+            signals: mem::take(&mut work.signals),
+            task: work.task.take(),
+            leases: mem::take(&mut work.leases),
+        });
+        self.advance(&mut state);
+        let has_ended = state.flight.front().is_some_and(|flight| flight.ended.is_some());
+        let is_due = has_ended || state.doomed.is_some() || state.core.is_closing();
+        drop(state);
+        if is_due {
+            self.pump_soon();
+        }
         Ok(point)
     }
 
@@ -288,11 +305,10 @@ impl<D: Driver> LaneQueue<D> {
 
     /// Refuses further work. What the driver has completes; the rest fails.
     pub(super) fn close(&self) {
-        let mut state = self.lock();
-        if !state.core.close() {
+        if !self.lock().core.close() {
             return;
         }
-        self.pump_locked(state);
+        self.pump_soon();
         // The caller's thread ends when it has nothing more to call.
         lock(&self.caller).take();
     }
@@ -331,25 +347,44 @@ impl<D: Driver> LaneQueue<D> {
         last.map(|flight| state.core.owner().timeline().point(flight.value))
     }
 
-    /// Does whatever can be done: settles what has ended, gives the driver what can run.
-    fn pump(&self) {
-        self.pump_locked(self.lock());
+    /// Has the bridge's thread do what can be done.
+    fn pump_soon(&self) {
+        if let Some(me) = self.me.upgrade() {
+            self.driver.bridge().wake(me);
+        }
     }
 
-    fn pump_locked(&self, mut state: MutexGuard<'_, State<D>>) {
-        let mut dropped = Vec::new();
+    /// Does what can be done: tells of what has ended, gives the driver what can run. Called on the
+    /// bridge's thread alone, which holds no lock: wakers are user code.
+    fn pump(&self) {
+        let mut state = self.lock();
         loop {
             self.note_ended(&mut state);
-            self.settle(&mut state, &mut dropped);
+            if let Some((flight, doom)) = self.take_ended(&mut state) {
+                state.telling = true;
+                drop(state);
+                let value = flight.value;
+                let told = self.tell(flight, doom);
+                state = self.lock();
+                state.telling = false;
+                if let Err((cause, dead)) = told {
+                    state.doom(value, cause);
+                    state.dead.extend(dead);
+                }
+                continue;
+            }
             let handed = self.advance(&mut state);
-            self.give_up(&mut state, &mut dropped);
+            if let Some(given_up) = self.give_up(&mut state) {
+                drop(state);
+                given_up.tell(&self.info.name);
+                state = self.lock();
+                continue;
+            }
             // What needs no driver has ended as soon as it is handed over.
             if !handed || state.flight.front().is_none_or(|flight| flight.ended.is_none()) {
-                break;
+                return;
             }
         }
-        drop(state);
-        self.drop_later(dropped);
     }
 
     /// Takes over what the driver's callbacks have said.
@@ -369,58 +404,63 @@ impl<D: Driver> LaneQueue<D> {
         state.heard = heard;
     }
 
-    /// Completes what has ended, in order.
-    fn settle(&self, state: &mut State<D>, dropped: &mut Vec<Step<D>>) {
-        while let Some(flight) = state.flight.front_mut() {
-            if flight.ended.is_none() || !self.has_seen(&mut flight.after) {
-                return;
-            }
-            let Some(mut flight) = state.flight.pop_front() else { return };
-            let result = self.outcome(&mut flight);
-            set_aside(&mut flight.steps, dropped);
-            flight.after.clear();
-            self.give_room(mem::take(&mut flight.after), mem::take(&mut flight.steps));
-            if let Some((out, times)) = state.times.as_mut().zip(flight.times) {
-                self.driver.read_times(times, flight.value, out);
-            }
-            let Some(mut ends) = flight.batch else {
-                if let Err(cause) = result {
-                    state.doom(flight.value, cause);
-                }
-                continue;
-            };
-            let result = match &state.doomed {
-                Some(doom) if doom.from <= flight.value => {
-                    Err(doom.cause.inherited(&self.info.name, flight.task.as_ref()))
-                }
-                _ => result,
-            };
-            let result = result.and_then(|()| {
-                ends.leases.clear();
-                self.info.spares.give_leases(mem::take(&mut ends.leases));
-                ends.signals.iter().try_for_each(|point| point.timeline().signal(point.value()))
-            });
-            match result {
-                Ok(()) => {
-                    let signalled = state.core.owner().signal(flight.value);
-                    assert!(signalled.is_ok(), "values of one lane grow: {signalled:?}");
-                    state.events.complete(flight.value);
-                }
-                Err(cause) => {
-                    state.doom(flight.value, cause);
-                    // The lane must not seem to have stopped while the driver works for it: this
-                    // batch fails with the rest of the flight.
-                    state.dead.push(Pending {
-                        value: flight.value,
-                        waits: Vec::new(),
-                        steps: VecDeque::new(),
-                        signals: ends.signals,
-                        task: flight.task,
-                        leases: ends.leases,
-                    });
-                }
-            }
+    /// Takes the first of what the driver has, if it has ended and what it waited for is known. With
+    /// it comes the cause of an earlier failure.
+    fn take_ended(&self, state: &mut State<D>) -> Option<(Flight<D>, Option<DeviceError>)> {
+        let flight = state.flight.front_mut()?;
+        if flight.ended.is_none() || !self.has_seen(&mut flight.after) {
+            return None;
         }
+        let mut flight = state.flight.pop_front()?;
+        if let Some((out, times)) = state.times.as_mut().zip(flight.times.take()) {
+            self.driver.read_times(times, flight.value, out);
+        }
+        let doom = state.doomed.as_ref().filter(|doom| doom.from <= flight.value);
+        let cause = doom.map(|doom| doom.cause.clone());
+        Some((flight, cause))
+    }
+
+    /// Completes what has ended. Returns why its lane fails, and what is left of its batch, which
+    /// fails with the rest of the flight: the lane must not seem to have stopped while the driver
+    /// works for it.
+    fn tell(
+        &self,
+        mut flight: Flight<D>,
+        doom: Option<DeviceError>,
+    ) -> Result<(), (DeviceError, Option<Pending<D>>)> {
+        let result = self.outcome(&mut flight);
+        flight.steps.drain(..).for_each(drop_guarded);
+        flight.after.clear();
+        self.give_room(mem::take(&mut flight.after), mem::take(&mut flight.steps));
+        let Some(mut ends) = flight.batch else { return result.map_err(|cause| (cause, None)) };
+        let result = match doom {
+            Some(cause) => Err(cause.inherited(&self.info.name, flight.task.as_ref())),
+            None => result,
+        };
+        let result = result.and_then(|()| {
+            ends.leases.drain(..).for_each(drop_guarded);
+            self.info.spares.give_leases(mem::take(&mut ends.leases));
+            ends.signals.iter().try_for_each(|point| point.timeline().signal(point.value()))
+        });
+        if let Err(cause) = result {
+            let dead = Pending {
+                value: flight.value,
+                waits: Vec::new(),
+                steps: VecDeque::new(),
+                signals: ends.signals,
+                task: flight.task,
+                leases: ends.leases,
+            };
+            return Err((cause, Some(dead)));
+        }
+        let (owner, events) = {
+            let state = self.lock();
+            (state.core.owner().clone(), state.events.clone())
+        };
+        let signalled = owner.signal(flight.value);
+        assert!(signalled.is_ok(), "values of one lane grow: {signalled:?}");
+        events.complete(flight.value);
+        Ok(())
     }
 
     /// How the driver's part ended; the failure of what it waited for comes before its own.
@@ -460,7 +500,8 @@ impl<D: Driver> LaneQueue<D> {
     /// Gives the driver what can run. Returns whether it was given anything.
     fn advance(&self, state: &mut State<D>) -> bool {
         let mut handed = false;
-        while state.doomed.is_none() && !state.core.is_closing() && !state.calling {
+        while state.doomed.is_none() && !state.core.is_closing() && !state.calling && !state.telling
+        {
             // Signals of ours come before anything behind them: they may fail.
             let unsettled = |flight: &Flight<D>| {
                 flight.batch.as_ref().is_some_and(|ends| !ends.signals.is_empty())
@@ -568,7 +609,8 @@ impl<D: Driver> LaneQueue<D> {
             let from = state.core.pending.front().map_or(0, |batch| batch.value);
             state.doom(from, cause);
         }
-        self.pump_locked(state);
+        drop(state);
+        self.pump_soon();
     }
 
     /// The task of the batch whose host function is running.
@@ -646,10 +688,11 @@ impl<D: Driver> LaneQueue<D> {
         DeviceError::Backend { device: self.info.device, message: message.into() }
     }
 
-    /// Fails the lane, if it is doomed or closes, once the driver has nothing of it.
-    fn give_up(&self, state: &mut State<D>, dropped: &mut Vec<Step<D>>) {
+    /// Has the lane fail, if it is doomed or closes, once the driver has nothing of it. Returns what
+    /// is to be told under no lock.
+    fn give_up(&self, state: &mut State<D>) -> Option<GivenUp<D>> {
         if !state.flight.is_empty() || state.calling {
-            return;
+            return None;
         }
         if state.core.is_closing()
             && let Some(me) = self.me.upgrade()
@@ -661,31 +704,14 @@ impl<D: Driver> LaneQueue<D> {
             None if state.core.is_closing() && !state.core.pending.is_empty() => {
                 state.core.closed()
             }
-            None => return,
+            None => return None,
         };
         // First it takes no more work: who learns of the failure from the timeline may recover it
         // at once.
         let behind = state.core.poison(&cause);
-        state.core.owner().fail(cause.clone());
-        state.events.abandon();
-        let given_up = mem::take(&mut state.dead).into_iter().chain(behind);
-        for (at, batch) in given_up.enumerate() {
-            drop(batch.leases);
-            dropped.extend(batch.steps);
-            let cause = match at {
-                0 => cause.clone(),
-                _ => cause.inherited(&self.info.name, batch.task.as_ref()),
-            };
-            fail_signals(&batch.signals, &cause);
-        }
-    }
-
-    /// Steps are dropped on the bridge's thread: what a host function has captured may do anything
-    /// when it goes, and the caller may hold locks.
-    fn drop_later(&self, dropped: Vec<Step<D>>) {
-        if dropped.iter().any(|step| matches!(step, Step::Call(_))) {
-            self.driver.bridge().wake(Arc::new(Dropped(Mutex::new(dropped))));
-        }
+        let batches = mem::take(&mut state.dead).into_iter().chain(behind).collect();
+        let (owner, events) = (state.core.owner().clone(), state.events.clone());
+        Some(GivenUp { cause, owner, events, batches })
     }
 
     fn lock(&self) -> MutexGuard<'_, State<D>> {
@@ -699,21 +725,28 @@ impl<D: Driver> Woken for LaneQueue<D> {
     }
 }
 
-/// Empties `steps`. Steps that must not be dropped under a lock go to `dropped`: functions of the
-/// host, and commands that are kept nowhere else.
-fn set_aside<D: Driver>(steps: &mut VecDeque<Step<D>>, dropped: &mut Vec<Step<D>>) {
-    let is_kept =
-        |step: &Step<D>| matches!(step, Step::Ops { list, .. } if Arc::strong_count(list) > 1);
-    dropped.extend(steps.drain(..).filter(|step| !is_kept(step)));
+/// A lane that has failed, and its batches that will not run.
+struct GivenUp<D: Driver> {
+    cause: DeviceError,
+    owner: Arc<TimelineOwner>,
+    events: Arc<Events<D::Event>>,
+    batches: Vec<Pending<D>>,
 }
 
-/// Steps on their way out.
-struct Dropped<D: Driver>(Mutex<Vec<Step<D>>>);
-
-impl<D: Driver> Woken for Dropped<D> {
-    fn wake(self: Arc<Self>) {
-        let steps = mem::take(&mut *lock(&self.0));
-        steps.into_iter().for_each(syncline_device::drop_guarded);
+impl<D: Driver> GivenUp<D> {
+    /// Tells everyone who waits for the lane called `name`.
+    fn tell(self, name: &Arc<str>) {
+        self.owner.fail(self.cause.clone());
+        self.events.abandon();
+        for (at, batch) in self.batches.into_iter().enumerate() {
+            drop_guarded(batch.leases);
+            drop_guarded(batch.steps);
+            let cause = match at {
+                0 => self.cause.clone(),
+                _ => self.cause.inherited(name, batch.task.as_ref()),
+            };
+            fail_signals(&batch.signals, &cause);
+        }
     }
 }
 

@@ -65,8 +65,8 @@ unsafe impl Lane for CpuLane {
         device.backend == Backend::Cpu
     }
 
-    unsafe fn enqueue(&self, work: Work) -> Result<Point, DeviceError> {
-        self.queue.push(Box::new(work))
+    unsafe fn enqueue(&self, work: &mut Work) -> Result<Point, DeviceError> {
+        self.queue.push(work)
     }
 
     fn recover(&self) {

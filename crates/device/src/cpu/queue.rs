@@ -55,11 +55,13 @@ impl Queue {
         }
     }
 
-    /// Adds work, and returns the point at which it will have completed.
-    pub(super) fn push(&self, mut work: Box<Work>) -> Result<Point, DeviceError> {
+    /// Adds work, and returns the point at which it will have completed. Leaves work that is refused.
+    pub(super) fn push(&self, work: &mut Work) -> Result<Point, DeviceError> {
+        let mut taken = Box::<Work>::default();
         let mut state = self.lock();
         let point = state.core.admit(&mut work.waits, work.task.as_ref())?;
-        state.core.pending.push_back(Item { work, value: point.value() });
+        std::mem::swap(&mut *taken, work);
+        state.core.pending.push_back(Item { work: taken, value: point.value() });
         self.announce(state);
         Ok(point)
     }

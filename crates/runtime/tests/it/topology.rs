@@ -106,7 +106,7 @@ unsafe impl Lane for LiarsLane {
         true
     }
 
-    unsafe fn enqueue(&self, mut work: Work) -> Result<Point, DeviceError> {
+    unsafe fn enqueue(&self, work: &mut Work) -> Result<Point, DeviceError> {
         if work.commands.iter().any(|command| self.goes_wrong(command)) {
             let failure =
                 || DeviceError::Backend { device: self.info().device, message: "no".into() };
