@@ -1,11 +1,13 @@
 //! Sessions: a refit that every PE of the group has entered.
 
+use std::mem::ManuallyDrop;
+
 use super::{Failure, Phase, Ticket, Transport, Wait};
 
 /// A refit that every PE of the group has entered: the right to move data until it is finished.
 ///
-/// Every PE must finish it. One that is dropped before that leaves the others waiting until they
-/// fail, so whoever gives up reports why with [`fail`](super::ControlPlane::fail).
+/// Every PE must finish it: one that is dropped before that fails the group. Whoever gives up for a
+/// reason reports that first, with [`fail`](super::ControlPlane::fail), which keeps the first cause.
 ///
 /// ```
 /// use std::time::Duration;
@@ -93,11 +95,24 @@ impl<'t> Session<'t> {
 
     /// Declares this PE's part done, and returns when every PE has: the refit is then committed.
     pub fn finish(self, wait: &Wait<'_>) -> Result<(), Failure> {
-        let rank = self.transport.rank();
+        let session = ManuallyDrop::new(self);
+        let rank = session.transport.rank();
         if let Some(failure) = wait.until(Phase::Finish, rank).expired(rank) {
-            return Err(self.transport.fail(failure));
+            return Err(session.transport.fail(failure));
         }
         // SAFETY: whatever moves data in this session borrows it, and has ended.
-        unsafe { self.transport.finish(wait) }
+        unsafe { session.transport.finish(wait) }
+    }
+}
+
+impl Drop for Session<'_> {
+    /// Fails the group: the other PEs would wait for this one until their deadlines.
+    fn drop(&mut self) {
+        let message = match std::thread::panicking() {
+            true => "a refit panicked",
+            false => "a refit was left unfinished",
+        };
+        let (rank, message) = (self.transport.rank(), message.to_owned());
+        self.transport.fail(Failure::Local { rank, message });
     }
 }

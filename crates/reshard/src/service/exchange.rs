@@ -45,16 +45,6 @@ impl<'a> Exchange<'a> {
     }
 
     pub fn run(
-        self,
-        transport: &mut dyn Transport,
-        wait: &Wait<'_>,
-        checksums: bool,
-    ) -> Result<(), Failure> {
-        let run = self.try_run(transport, wait, checksums);
-        run.map_err(|failure| transport.fail(failure))
-    }
-
-    fn try_run(
         mut self,
         transport: &mut dyn Transport,
         wait: &Wait<'_>,
@@ -64,16 +54,16 @@ impl<'a> Exchange<'a> {
         hasher.word(checksums.into());
         let fingerprint = hasher.finish();
         // Announce and compare; when this phase commits, everything matches everywhere.
-        let session = Session::enter(transport, fingerprint, wait)?;
-        let ring = Ring { transport: session.transport(), wait, checksums };
-        let announced = self.announce(&ring)?;
-        for (peer, manifest) in announced.iter().enumerate() {
-            self.compare(ring.transport.rank(), peer, manifest)?;
-        }
-        session.finish(wait)?;
-        let session = Session::enter(transport, fingerprint, wait)?;
-        self.move_data(&Ring { transport: session.transport(), wait, checksums })?;
-        session.finish(wait)
+        within_session(transport, fingerprint, wait, |transport| {
+            let ring = Ring { transport, wait, checksums };
+            let announced = self.announce(&ring)?;
+            let rank = transport.rank();
+            let mut announced = announced.iter().enumerate();
+            announced.try_for_each(|(peer, manifest)| self.compare(rank, peer, manifest))
+        })?;
+        within_session(transport, fingerprint, wait, |transport| {
+            self.move_data(&Ring { transport, wait, checksums })
+        })
     }
 
     /// What every PE sends to this one, by sender.
@@ -261,6 +251,19 @@ struct Shapes {
 
 /// Takes a message from a PE, and says whether it was the last.
 type TakeFrom<'a> = dyn FnMut(usize, Header, &[u8]) -> Result<bool, Failure> + 'a;
+
+/// Calls `body` in a session of its own. What it fails with fails the group.
+fn within_session(
+    transport: &mut dyn Transport,
+    fingerprint: u64,
+    wait: &Wait<'_>,
+    body: impl FnOnce(&dyn Transport) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let session = Session::enter(transport, fingerprint, wait)?;
+    // Before the session is dropped, which fails the group for a lesser reason.
+    body(session.transport()).map_err(|failure| session.transport().fail(failure))?;
+    session.finish(wait)
+}
 
 struct Ring<'a> {
     transport: &'a dyn Transport,

@@ -151,7 +151,9 @@ impl CopyService<'_> {
         };
         let progress = self.on_progress.as_ref().map(|_| &report as _);
         let control = Control { wait: *wait, progress };
-        let moved = executor.execute(refit, sources, place, &control, Part::All)?;
+        let moved = executor.execute(refit, sources, place, &control, Part::All);
+        // Before the session is dropped, which fails the group for a lesser reason.
+        let moved = moved.map_err(|failure| transport.fail(failure))?;
         // Before the end on which all agree: no code of the caller's runs between that and the
         // commit.
         self.report(Progress { bytes_done: total, bytes_total: total });

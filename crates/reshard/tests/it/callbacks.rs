@@ -4,6 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use syncline_device::CancelToken;
 use syncline_layout::PlanOptions;
@@ -249,20 +250,21 @@ fn claims_end_as_they_must() {
     assert!(send(&sender, 4) && !send(&sender, 5));
 }
 
-/// A session that is abandoned holds the others up until their deadline, and then all know.
+/// A session that is abandoned fails the group at once: nobody waits until a deadline.
 #[test]
-fn a_session_that_is_abandoned_is_noticed() {
-    let short = Wait::timeout(std::time::Duration::from_millis(200));
+fn a_session_that_is_abandoned_fails_its_group() {
+    let started = Instant::now();
     let failures = on_endpoints(local::group(2, &GROUP).unwrap(), |mut endpoint| {
         let session = Session::enter(&mut endpoint, 1, &Wait::timeout(PATIENCE)).unwrap();
         if session.transport().rank() == 0 {
-            return session.finish(&short).unwrap_err();
+            return session.finish(&Wait::timeout(PATIENCE)).unwrap_err();
         }
-        // The next one begins another refit, and not the same again.
-        Session::enter(&mut endpoint, 1, &Wait::timeout(PATIENCE)).unwrap_err()
+        drop(session);
+        endpoint.failure().unwrap()
     });
-    assert_eq!(failures[0], failures[1]);
-    assert!(matches!(failures[0], Failure::TimedOut { rank: 0, waiting_for: 1, .. }));
+    assert!(started.elapsed() < PATIENCE / 2, "{:?}", started.elapsed());
+    let message = "a refit was left unfinished".to_owned();
+    assert_eq!(failures, [(); 2].map(|()| Failure::Local { rank: 1, message: message.clone() }));
 }
 
 /// What takes messages panics inside of a refit: all know, and nothing is committed.

@@ -6,11 +6,16 @@
 //! machine has drivers for.
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
 
 use syncline_copy::convert::convert_slice;
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::registry::BackendProbe;
-use syncline_device::{Batch, BufferView, Command, Device, Kernel, KernelArg, LaneKind};
+use syncline_device::{
+    Batch, BufferView, Command, Device, Kernel, KernelArg, LaneKind, Pattern, Timeline,
+};
 use syncline_layout::{Layout, PlanOptions};
 use syncline_opencl::OpenClOptions;
 use syncline_reshard::{CopyService, Refit, ServiceOptions, Sources, Target, Targets, Versions};
@@ -23,6 +28,10 @@ use crate::groups::{Meddled, PATIENCE, agreed, on_endpoints, world};
 use crate::meshes;
 use crate::models::shards;
 use crate::pipelines::model;
+use crate::services::tp;
+
+/// Soon enough to be waited for in vain.
+const SHORT: Duration = Duration::from_millis(300);
 
 /// A device that is treated through its lanes alone.
 pub fn second_cpu() -> Arc<dyn Device> {
@@ -127,6 +136,56 @@ fn check_pe<T: Transport + 'static>(
     }
 }
 
+/// Work that is queued on a tensor's buffer may take any time. A refit behind it keeps its deadline,
+/// and leaves nothing queued behind that work.
+#[test]
+fn a_deadline_holds_behind_earlier_work_on_a_buffer() {
+    let (from, to) = (tp(2), tp(1));
+    for blocks_source in [true, false] {
+        let never = Timeline::new("never", 0);
+        let (awaited, (from, to)) = (never.clone(), (from.clone(), to.clone()));
+        let (sender, done) = channel();
+        let group = thread::spawn(move || {
+            let group = local::Options { depth: 2, slot_bytes: 256 };
+            let results = on_endpoints(local::group(2, &group).unwrap(), |endpoint| {
+                let options = ServiceOptions { timeout: SHORT, ..Default::default() };
+                let mut service = CopyService::new(endpoint, options);
+                let rank = service.rank();
+                let device = second_cpu();
+                service.add_device(&device).unwrap();
+                let refit = service.prepare(&from, &to, &PlanOptions::default())?;
+                let block = |view: &BufferView| {
+                    let fill = Command::fill(view.clone(), Pattern::new(&[1]).unwrap());
+                    device.lane(LaneKind::Compute).submit(Batch::from(fill).wait(awaited.point(1)))
+                };
+                let mut sources = Sources::new(&refit);
+                for (at, (name, bytes)) in shards(&from, rank).iter().enumerate() {
+                    let view = upload(&device, bytes, 0);
+                    if blocks_source && at == 0 {
+                        block(&view).unwrap();
+                    }
+                    sources.bind_view(&refit, name, view).unwrap();
+                }
+                let mut targets = Targets::new(&refit);
+                for (at, (name, bytes)) in shards(&to, rank).iter().enumerate() {
+                    let view = upload(&device, bytes, 0);
+                    if !blocks_source && at == 0 {
+                        block(&view).unwrap();
+                    }
+                    targets.bind_view(&refit, name, view).unwrap();
+                }
+                service.refit(&refit, &sources, Target::Memory(&mut targets))
+            });
+            sender.send(results).unwrap();
+        });
+        let results = done.recv_timeout(PATIENCE);
+        never.signal(1).unwrap();
+        group.join().unwrap();
+        let error = agreed(results.expect("the refit waited beyond its deadline"));
+        assert!(error.contains("timed out") || error.contains("deadline"), "{error}");
+    }
+}
+
 /// Random layouts over a local group whose PEs share `device`.
 pub fn random_refits(name: &str, seeds: u64, device: &Arc<dyn Device>) {
     for_seeds(name, seeds, |rng| {
@@ -173,7 +232,7 @@ fn threads_joined_over_shared_memory_move_device_tensors() {
     let to = model(3, 160, Dtype::F32, r#"[["tp", 2]]"#);
     let name = format!("test-devices-{}", std::process::id());
     let options = shm::Options { slot_bytes: 4096, ..Default::default() };
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for rank in 0..3 {
             let (device, from, to, name, options) = (&device, &from, &to, &name, &options);
             scope.spawn(move || {
@@ -280,7 +339,7 @@ fn a_refit_reads_what_was_submitted_before_it() {
         let mut targets = Targets::new(&refit);
         if service.rank() == 0 {
             let slow = Kernel::cpu("slow", |args| {
-                std::thread::sleep(std::time::Duration::from_millis(50));
+                thread::sleep(Duration::from_millis(50));
                 args.slice_mut::<f32>(0).map(|xs| xs.fill(3.5))
             });
             let fill = Command::dispatch(&slow, vec![KernelArg::output(view.clone())], vec![]);

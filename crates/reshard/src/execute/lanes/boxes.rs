@@ -10,8 +10,8 @@
 use std::sync::Arc;
 
 use syncline_device::{
-    Backend, Batch, Buffer, BufferView, Command, DeviceError, DeviceSpec, HostFunction, Kernel,
-    KernelArg, Lane, LaneKind, Point,
+    Backend, Batch, Buffer, BufferView, CancelToken, Command, DeviceError, DeviceSpec,
+    HostFunction, Kernel, KernelArg, Lane, LaneKind, Point,
 };
 use syncline_tensor::{Dtype, View};
 
@@ -145,6 +145,8 @@ pub(super) struct Moves<'a> {
     lanes: &'a PipelineLanes,
     kind: LaneKind,
     store: Store,
+    /// Ends the waits for work of others on the same buffers.
+    cancel: &'a CancelToken,
     gathers: Vec<(Arc<dyn Lane>, Vec<Command>)>,
     boxes: Vec<HostBox>,
     tensors: Vec<KernelArg>,
@@ -152,9 +154,15 @@ pub(super) struct Moves<'a> {
 }
 
 impl<'a> Moves<'a> {
-    pub fn new(lanes: &'a PipelineLanes, kind: LaneKind, store: Store) -> Self {
+    pub fn new(
+        lanes: &'a PipelineLanes,
+        kind: LaneKind,
+        store: Store,
+        cancel: &'a CancelToken,
+    ) -> Self {
         let (gathers, scatters) = (Vec::new(), Vec::new());
-        Self { lanes, kind, store, gathers, boxes: Vec::new(), tensors: Vec::new(), scatters }
+        let (boxes, tensors) = (Vec::new(), Vec::new());
+        Self { lanes, kind, store, cancel, gathers, boxes, tensors, scatters }
     }
 
     /// Adds a box.
@@ -312,9 +320,9 @@ impl<'a> Moves<'a> {
     ) -> Result<Vec<Point>, DeviceError> {
         let mut done: Vec<Point> = Vec::new();
         for (lane, commands) in self.gathers {
-            done.push(submit(&lane, commands, after.to_vec())?);
+            done.push(submit(&lane, commands, after.to_vec(), self.cancel)?);
         }
-        let host = self.lanes.host_lanes.of(self.kind);
+        let (host, cancel) = (self.lanes.host_lanes.of(self.kind), self.cancel);
         if !self.boxes.is_empty() {
             let (boxes, store) = (self.boxes, self.store);
             let kernel = Kernel::cpu("boxes", move |_| {
@@ -329,15 +337,15 @@ impl<'a> Moves<'a> {
             if let Some((lane, function)) = tail {
                 if only_host && lane.info().id() == host.info().id() {
                     commands.push(Command::Host(function));
-                    return Ok(vec![submit(host, commands, waits)?]);
+                    return Ok(vec![submit(host, commands, waits, cancel)?]);
                 }
-                done.push(submit(host, commands, waits)?);
-                return finish(done, after, self.scatters, Some((lane, function)));
+                done.push(submit(host, commands, waits, cancel)?);
+                return finish(done, after, self.scatters, Some((lane, function)), cancel);
             }
-            done.push(submit(host, commands, waits)?);
-            return finish(done, after, self.scatters, None);
+            done.push(submit(host, commands, waits, cancel)?);
+            return finish(done, after, self.scatters, None, cancel);
         }
-        finish(done, after, self.scatters, tail)
+        finish(done, after, self.scatters, tail, cancel)
     }
 }
 
@@ -347,14 +355,15 @@ fn finish(
     after: &[Point],
     scatters: Vec<(Arc<dyn Lane>, Vec<Command>)>,
     tail: Option<(&Arc<dyn Lane>, HostFunction)>,
+    cancel: &CancelToken,
 ) -> Result<Vec<Point>, DeviceError> {
     let waits = [after, &done].concat();
     for (lane, commands) in scatters {
-        done.push(submit(&lane, commands, waits.clone())?);
+        done.push(submit(&lane, commands, waits.clone(), cancel)?);
     }
     if let Some((lane, function)) = tail {
         let waits = [after, &done].concat();
-        return Ok(vec![submit(lane, vec![Command::Host(function)], waits)?]);
+        return Ok(vec![submit(lane, vec![Command::Host(function)], waits, cancel)?]);
     }
     Ok(done)
 }
@@ -363,9 +372,10 @@ fn submit(
     lane: &Arc<dyn Lane>,
     commands: Vec<Command>,
     waits: Vec<Point>,
+    cancel: &CancelToken,
 ) -> Result<Point, DeviceError> {
     let batch = commands.into_iter().fold(Batch::new().waits(waits), Batch::command);
-    lane.submit(batch)
+    lane.submit(batch.cancelled_by(cancel))
 }
 
 fn push(list: &mut Vec<(Arc<dyn Lane>, Vec<Command>)>, lane: &Arc<dyn Lane>, command: Command) {

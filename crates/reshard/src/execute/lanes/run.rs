@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use syncline_device::{
-    Backend, Batch, Command, Deadline, DeviceError, HostFunction, Lane, LaneKind, Point,
-    PointStatus, wait_any,
+    Backend, Batch, CancelToken, Command, Deadline, DeviceError, HostFunction, Lane, LaneKind,
+    Point, PointStatus, wait_any,
 };
 
 use super::super::bindings::Held;
@@ -36,6 +36,8 @@ pub(crate) struct LaneRun<'a> {
     run: &'a Run<'a>,
     lanes: &'a PipelineLanes,
     port: Arc<Port>,
+    /// Cancelled when the run ends early: batches that wait for work of others give up.
+    cancel: CancelToken,
 }
 
 /// What the calling thread waits for.
@@ -69,10 +71,16 @@ impl<'a> LaneRun<'a> {
         // SAFETY: `drain` waits for every lane before this function returns or unwinds, and nothing
         // is submitted before it is there.
         let port = Arc::new(unsafe { Port::new(run, lanes) });
-        let kept = port.clone();
-        let mut drain =
-            Drain { transport: run.transport, lanes, offered, port: kept, is_done: false };
-        let this = Self { run, lanes, port };
+        let cancel = CancelToken::new();
+        let mut drain = Drain {
+            transport: run.transport,
+            lanes,
+            offered,
+            port: port.clone(),
+            cancel: cancel.clone(),
+            is_done: false,
+        };
+        let this = Self { run, lanes, port, cancel };
         let result = this.drive().map_err(|error| this.failure(error));
         drain.is_done = result.is_ok();
         result
@@ -192,7 +200,7 @@ impl<'a> LaneRun<'a> {
     fn pack(&self, at: usize, own_slot: usize, free: Point) -> Result<Point, Stopped> {
         let message = &self.run.program.sends[at];
         // The receiver reads the slot next, the send lane what was placed: through the caches.
-        let mut moves = Moves::new(self.lanes, LaneKind::Pack, Store::Cached);
+        let mut moves = self.moves(LaneKind::Pack, Store::Cached);
         let placed = match self.run.peer(message.peer) {
             None => {
                 self.pack_pieces(at, own_slot, &mut moves)?;
@@ -275,7 +283,7 @@ impl<'a> LaneRun<'a> {
     fn unpack(&self, expected: &Expected, ready: Point) -> Result<Point, Stopped> {
         let message = &self.run.program.receives[expected.at];
         let kind = LaneKind::Unpack;
-        let mut moves = Moves::new(self.lanes, kind, self.run.store);
+        let mut moves = self.moves(kind, self.run.store);
         if !self.run.is_placed_by(message.peer) {
             let memory = self.port.arrived_slot(expected)?;
             for piece in &message.pieces {
@@ -319,7 +327,7 @@ impl<'a> LaneRun<'a> {
         next: &mut std::iter::Peekable<impl Iterator<Item = (&'a Move, CopyPlan)>>,
     ) -> Result<(Vec<Point>, u64, u64), Stopped> {
         let (kind, slot_bytes) = (LaneKind::Copy, self.run.transport.shape().slot_bytes);
-        let mut moves = Moves::new(self.lanes, kind, self.run.store);
+        let mut moves = self.moves(kind, self.run.store);
         let (mut placed, mut kept) = (0, 0);
         while (placed + kept) < slot_bytes as u64 {
             let Some((each, copy)) = next.next() else { break };
@@ -345,6 +353,10 @@ impl<'a> LaneRun<'a> {
         // SAFETY: `run` drains all lanes before it returns; the plan writes each byte once, and
         // what peers announced stays theirs until all have finished.
         Ok((unsafe { moves.submit(&[], None)? }, placed, kept))
+    }
+
+    fn moves(&self, kind: LaneKind, store: Store) -> Moves<'_> {
+        Moves::new(self.lanes, kind, store, &self.cancel)
     }
 
     fn source(&self, tensor: u32, kind: LaneKind) -> Result<Memory, Stopped> {
@@ -450,6 +462,7 @@ struct Drain<'a> {
     /// Lanes of peers that this run has given work.
     offered: Vec<Arc<dyn Lane>>,
     port: Arc<Port>,
+    cancel: CancelToken,
     /// Everything was waited for; lanes have nothing left.
     is_done: bool,
 }
@@ -464,8 +477,10 @@ impl Drop for Drain<'_> {
             let message = "a refit was abandoned by a panic".to_owned();
             self.transport.fail(Failure::Local { rank: self.transport.rank(), message });
         }
+        // Work of others that a batch stands behind may take any time.
+        self.cancel.cancel();
         for lane in self.lanes.all().chain(&self.offered) {
-            // Reached or failed, the lane is done with what it was given.
+            // Reached or failed, the lane is done with what it was given: what has begun ends.
             let _ = lane.synchronize(Deadline::NEVER);
         }
         self.port.give_back();
