@@ -69,8 +69,8 @@ impl Batch {
         self
     }
 
-    /// Fails the batch when `token` is cancelled while the batch waits for conflicting work that was
-    /// submitted before, on whatever lane. Waits that were asked for are not cut short.
+    /// Fails the batch when `token` is cancelled while the batch waits for conflicting work that
+    /// was submitted before, on any lane. Waits that were asked for are not cut short.
     pub fn cancelled_by(mut self, token: &CancelToken) -> Self {
         self.cancel = Some(token.clone());
         self

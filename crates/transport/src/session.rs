@@ -6,8 +6,8 @@ use super::{Failure, Phase, Ticket, Transport, Wait};
 
 /// A refit that every PE of the group has entered: the right to move data until it is finished.
 ///
-/// Every PE must finish it: one that is dropped before that fails the group. Whoever gives up for a
-/// reason reports that first, with [`fail`](super::ControlPlane::fail), which keeps the first cause.
+/// Every PE must finish it: one that is dropped before that fails the group. Code that gives up
+/// reports its reason first, with [`fail`](super::ControlPlane::fail), which keeps the first cause.
 ///
 /// ```
 /// use std::time::Duration;

@@ -404,8 +404,8 @@ impl<D: Driver> LaneQueue<D> {
         state.heard = heard;
     }
 
-    /// Takes the first of what the driver has, if it has ended and what it waited for is known. With
-    /// it comes the cause of an earlier failure.
+    /// Takes the first batch in flight, if it has ended and so have the batches that it waited for.
+    /// With it comes the cause of an earlier failure.
     fn take_ended(&self, state: &mut State<D>) -> Option<(Flight<D>, Option<DeviceError>)> {
         let flight = state.flight.front_mut()?;
         if flight.ended.is_none() || !self.has_seen(&mut flight.after) {
@@ -420,9 +420,9 @@ impl<D: Driver> LaneQueue<D> {
         Some((flight, cause))
     }
 
-    /// Completes what has ended. Returns why its lane fails, and what is left of its batch, which
-    /// fails with the rest of the flight: the lane must not seem to have stopped while the driver
-    /// works for it.
+    /// Completes a batch that has ended. Returns why its lane fails, and what is left of the batch,
+    /// which fails with the rest of the flight: the lane must not seem to have stopped while the
+    /// driver works for it.
     fn tell(
         &self,
         mut flight: Flight<D>,
@@ -688,8 +688,8 @@ impl<D: Driver> LaneQueue<D> {
         DeviceError::Backend { device: self.info.device, message: message.into() }
     }
 
-    /// Has the lane fail, if it is doomed or closes, once the driver has nothing of it. Returns what
-    /// is to be told under no lock.
+    /// Has the lane fail, if it is doomed or closes, once the driver has nothing of it. Returns the
+    /// batches of which the end is told under no lock.
     fn give_up(&self, state: &mut State<D>) -> Option<GivenUp<D>> {
         if !state.flight.is_empty() || state.calling {
             return None;

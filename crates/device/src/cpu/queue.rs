@@ -55,7 +55,7 @@ impl Queue {
         }
     }
 
-    /// Adds work, and returns the point at which it will have completed. Leaves work that is refused.
+    /// Adds work, and returns the point at which it will have completed. Leaves refused work.
     pub(super) fn push(&self, work: &mut Work) -> Result<Point, DeviceError> {
         let mut taken = Box::<Work>::default();
         let mut state = self.lock();

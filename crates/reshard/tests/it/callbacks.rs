@@ -250,7 +250,7 @@ fn claims_end_as_they_must() {
     assert!(send(&sender, 4) && !send(&sender, 5));
 }
 
-/// A session that is abandoned fails the group at once: nobody waits until a deadline.
+/// A session that is abandoned fails the group at once: no PE waits until a deadline.
 #[test]
 fn a_session_that_is_abandoned_fails_its_group() {
     let started = Instant::now();

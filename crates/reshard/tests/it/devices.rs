@@ -136,8 +136,8 @@ fn check_pe<T: Transport + 'static>(
     }
 }
 
-/// Work that is queued on a tensor's buffer may take any time. A refit behind it keeps its deadline,
-/// and leaves nothing queued behind that work.
+/// Work that is queued on a tensor's buffer may take any time. A refit behind it keeps its
+/// deadline, and leaves nothing queued behind that work.
 #[test]
 fn a_deadline_holds_behind_earlier_work_on_a_buffer() {
     let (from, to) = (tp(2), tp(1));

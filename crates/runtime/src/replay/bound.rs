@@ -131,7 +131,7 @@ impl BoundPlan<'_> {
     }
 
     /// As [`BoundPlan::start`]; no body of this run begins after `deadline`. If the deadline passes
-    /// while earlier runs leave no room, or while those that a failure stopped come to their ends,
+    /// while earlier runs leave no room, or while the runs that a failure stopped end,
     /// the run does not begin, and its ticket says so.
     pub fn start_until(&mut self, deadline: Deadline) -> Result<RunTicket, LoadError> {
         self.plan.start_bound(deadline)
@@ -257,8 +257,8 @@ impl LoadedPlan {
             shared.wait_for_end(number - RUNS_MAX);
             self.last_ended = number - RUNS_MAX;
         }
-        // After that wait: a run that left out bodies is noted before its slot is used again. A stop
-        // that comes while runs are under way stops this one, too.
+        // After that wait: a run that left out bodies is noted before its slot is used again. A
+        // stop that comes while runs are under way stops this one, too.
         if self.last_ended == self.last_run && shared.stop.is_set() {
             self.clear_stop();
         }
