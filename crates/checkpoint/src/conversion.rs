@@ -22,6 +22,7 @@ use crate::proof::doubts;
 use crate::queue::Queue;
 use crate::source::{Checkpoint, LAYOUT_FILE};
 use crate::team::{Alone, Team};
+use crate::truncation::reading;
 use crate::writer::Writer;
 
 /// Files of other checkpoint formats: not carried over, since they would not be converted.
@@ -258,7 +259,8 @@ impl<'a> Conversion<'a> {
         let work = || loop {
             let file = next.fetch_add(1, Ordering::Relaxed);
             let Some(place) = complete.get(file) else { return };
-            place.store(self.is_complete(partial, file), Ordering::Relaxed);
+            let is_complete = reading(|| self.is_complete(partial, file));
+            place.store(is_complete, Ordering::Relaxed);
         };
         std::thread::scope(|scope| {
             for _ in 1..self.options.threads.clamp(1, self.files.len().max(1)) {
@@ -308,13 +310,15 @@ impl<'a> Conversion<'a> {
             failure.lock().expect("no thread panics with it").get_or_insert(error);
         };
         std::thread::scope(|scope| {
+            // The system refuses to write what a source file no longer has.
+            let or_changed = |error| self.source.check_unchanged().err().unwrap_or(error);
             let write = move || {
                 let (mut slot, mut file) = (Vec::new(), None);
                 while !stop.load(Ordering::Relaxed) {
                     let Some(chunk) = work.next(&mut file) else { return };
                     if let Some(writer) = &writers[chunk.file] {
                         let bytes = chunk.read(&self.plan, self.source, &mut slot);
-                        match writer.write(&bytes, chunk.offset) {
+                        match writer.write(&bytes, chunk.offset).map_err(or_changed) {
                             Ok(false) => {}
                             // The disk takes a file that is complete while others are being
                             // written.
@@ -328,9 +332,9 @@ impl<'a> Conversion<'a> {
                 }
             };
             for _ in 1..self.options.threads.max(1) {
-                scope.spawn(write);
+                scope.spawn(move || reading(write));
             }
-            write();
+            reading(write);
         });
         failure.into_inner().expect("no thread panics with it").map_or(Ok(()), Err)
     }

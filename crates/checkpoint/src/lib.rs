@@ -3,7 +3,8 @@
 //! A [`Checkpoint`] is a directory as the Hugging Face tools write it, or one file a rank with a
 //! `layout.json`. [`Conversion`] plans the way from one to a [`Destination`] and carries it out:
 //! sources are mapped and only the bytes needed are touched, destinations are written in bounded
-//! chunks by several threads, and appear whole or not at all.
+//! chunks by several threads, and appear whole or not at all. A file that is cut short or changed
+//! while it is read is an error that names it.
 
 mod chunk;
 mod conversion;
@@ -26,6 +27,7 @@ mod queue;
 mod safetensors;
 mod source;
 mod team;
+mod truncation;
 mod unique;
 mod verify;
 mod wanted;

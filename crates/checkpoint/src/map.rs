@@ -9,11 +9,14 @@ use memmap2::Mmap;
 
 use crate::error::CheckpointError;
 use crate::file::{open_own, open_regular};
+use crate::truncation::MappedRange;
 
 /// A file whose bytes are read where they are.
 #[derive(Debug)]
 pub(crate) struct MappedFile {
     pub(crate) path: PathBuf,
+    /// Goes before the map.
+    range: Option<MappedRange>,
     map: Option<Mmap>,
     /// When it was last changed, as of its opening.
     changed: Option<SystemTime>,
@@ -40,12 +43,14 @@ impl MappedFile {
             None
         } else {
             // SAFETY: the map is read only, and only through `bytes`, which hands out plain bytes:
-            // any value is a valid one. A file that another process cuts short meanwhile ends this
-            // process by a signal, which the documentation states. Conversions and comparisons end
-            // with `is_unchanged`, so that a file that was changed otherwise is an error, too.
+            // any value is a valid one. Conversions and comparisons read within `reading` and end
+            // with `is_unchanged`, so that a file that another process cuts short or changes
+            // meanwhile is an error. Touching bytes of `Checkpoint::shard` elsewhere ends the
+            // process by a signal if the file was cut short, which the documentation states.
             Some(unsafe { Mmap::map(&file) }.map_err(failed)?)
         };
-        Ok(Self { path: path.to_owned(), map, changed })
+        let range = map.as_deref().map(MappedRange::new);
+        Ok(Self { path: path.to_owned(), range, map, changed })
     }
 
     /// Returns `true` if the file has the size and the time of its opening.
@@ -53,7 +58,8 @@ impl MappedFile {
         let same = |now: Metadata| {
             now.len() == self.bytes().len() as u64 && now.modified().ok() == self.changed
         };
-        self.path.metadata().is_ok_and(same)
+        let is_cut = self.range.as_ref().is_some_and(MappedRange::is_cut);
+        !is_cut && self.path.metadata().is_ok_and(same)
     }
 
     /// Size, and when it was last changed.

@@ -11,6 +11,7 @@ use crate::error::CheckpointError;
 use crate::file::read_regular;
 use crate::map::MappedFile;
 use crate::safetensors::Header;
+use crate::truncation::reading;
 use crate::unique::Unique;
 
 pub(crate) const LAYOUT_FILE: &str = "layout.json";
@@ -90,7 +91,8 @@ impl Checkpoint {
         &self.metadata
     }
 
-    /// The bytes of a tensor's shard.
+    /// The bytes of a tensor's shard, where the file is mapped. If the file is cut short meanwhile,
+    /// touching them ends the process by a signal; conversions and comparisons report it instead.
     pub fn shard(&self, tensor: u32, rank: u32) -> Option<&[u8]> {
         let &Place { file, start, bytes } = self.places.get(&(tensor, rank))?;
         self.files[file].bytes().get(start as usize..(start + bytes) as usize)
@@ -156,7 +158,7 @@ struct Reader {
 impl Reader {
     fn file(&mut self, path: &Path) -> Result<usize, CheckpointError> {
         let file = MappedFile::open(path)?;
-        let header = Header::parse(file.bytes())
+        let header = reading(|| Header::parse(file.bytes()))
             .map_err(|cause| CheckpointError::Damaged { file: path.to_owned(), cause })?;
         self.metadata.extend(header.metadata.clone());
         self.files.push(file);

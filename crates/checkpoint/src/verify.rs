@@ -13,6 +13,7 @@ use crate::error::CheckpointError;
 use crate::model::{Model, config_path};
 use crate::proof::doubts;
 use crate::source::Checkpoint;
+use crate::truncation::reading;
 
 /// Memory of each thread that compares.
 const SLOT_BYTES: u64 = 4 << 20;
@@ -108,9 +109,9 @@ pub fn verify(
     };
     std::thread::scope(|scope| {
         for _ in 1..std::thread::available_parallelism().map_or(1, |count| count.get()) {
-            scope.spawn(compare);
+            scope.spawn(|| reading(compare));
         }
-        compare();
+        reading(compare);
     });
     source.check_unchanged()?;
     target.check_unchanged()?;

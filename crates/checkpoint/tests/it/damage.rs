@@ -1,13 +1,14 @@
 //! Files that are not what they should be, and destinations that cannot be written.
 
-use std::fs;
+use std::fs::{self, File};
 
 use syncline_checkpoint::{
-    Checkpoint, CheckpointError, Conversion, ConversionOptions, Destination,
+    Checkpoint, CheckpointError, Conversion, ConversionOptions, Destination, verify,
 };
+use syncline_tensor::Dtype;
 use syncline_testing::{Rng, for_seeds};
 
-use crate::models::{HEADS, convert, directory, file_bytes, llama, read_file, write_model};
+use crate::models::{HEADS, convert, directory, file_bytes, llama, read_file, tensor, write_model};
 
 #[test]
 fn a_directory_without_a_checkpoint_says_what_is_expected() {
@@ -57,6 +58,40 @@ fn an_index_must_not_lead_elsewhere() {
     fs::write(folder.join("model.safetensors.index.json"), index).unwrap();
     let error = Checkpoint::open(&folder).unwrap_err().to_string();
     assert!(error.contains("not a file of this directory"), "{error}");
+}
+
+/// A source that is cut short while it is mapped: an error that names the file, and nothing is
+/// written under the destination's name.
+#[test]
+fn a_file_that_is_cut_short_while_it_is_read_is_an_error() {
+    let folder = directory("cut_short");
+    let rng = &mut Rng::new(12);
+    let weight = |rng: &mut Rng, at: u32| {
+        tensor(rng, &format!("model.layers.{at}.mlp.up_proj.weight"), "F32", &[512, 512])
+    };
+    let tensors = [weight(rng, 0), weight(rng, 1), weight(rng, 2)];
+    let is_named = |error: &CheckpointError| match error {
+        CheckpointError::Changed { file } => file.ends_with("model.safetensors"),
+        _ => false,
+    };
+    let destination = Destination::HuggingFace { file_bytes_max: 1 << 30 };
+    for (at, dtype) in [None, Some(Dtype::BF16)].into_iter().enumerate() {
+        let (from, to) = (folder.join(format!("{at}/in")), folder.join(format!("{at}/out")));
+        write_model(&from, &tensors, "{}");
+        let source = Checkpoint::open(&from).unwrap();
+        let mut options = ConversionOptions::default();
+        (options.dtype, options.threads) = (dtype, 1);
+        let conversion = Conversion::new(&source, &destination, options).unwrap();
+        let cut = || {
+            let file = File::options().write(true).open(from.join("model.safetensors"));
+            file.unwrap().set_len(1 << 20).unwrap();
+        };
+        let error = conversion.run(&to, &|_| cut()).unwrap_err();
+        assert!(is_named(&error), "{error}");
+        assert!(!to.exists());
+        let error = verify(&source, &source).unwrap_err();
+        assert!(is_named(&error), "{error}");
+    }
 }
 
 #[test]
