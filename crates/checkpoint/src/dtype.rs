@@ -42,10 +42,13 @@ pub(crate) fn check_dtype(
         let module = tensor.name().rsplit_once('.').map_or("", |(module, _)| module);
         match scales.get(module) {
             Some(scale) => return refused(format!("its scales are in `{scale}`")),
-            None if model.is_quantized => {
-                return refused("config.json says that it is quantized".to_owned());
-            }
-            None => {}
+            None => match &model.is_quantized {
+                Ok(false) => {}
+                Ok(true) => return refused("config.json says that it is quantized".to_owned()),
+                Err(cause) => {
+                    return refused(format!("whether it has scales is not known ({cause})"));
+                }
+            },
         }
     }
     Ok(())

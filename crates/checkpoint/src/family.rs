@@ -76,7 +76,7 @@ pub fn add_builtin_rules(
         layout.mesh.axes.insert(0, ("tp".to_owned(), 1));
     }
     let own = layout.rules.iter().any(|rule| splits(rule, "tp"));
-    layout.rules.extend(tied_output(specs));
+    layout.rules.extend(tied_output(specs, &model));
     let rules = family_rules(specs, &model, &layout.mesh);
     let is_split = own || rules.iter().any(|rule| splits(rule, "tp"));
     layout.rules.extend(rules);
@@ -277,8 +277,15 @@ fn block_rule(block: &Block, key_values: Option<u64>, ranks: u64) -> BlockRule {
     }
 }
 
-/// A model without an output matrix uses its embeddings: the last stage needs them too.
-fn tied_output(specs: &[TensorSpec]) -> Option<TensorRule> {
+/// How names of encoders begin, which many models without a head have.
+const ENCODERS: [&str; 5] = ["bert.", "roberta.", "distilbert.", "electra.", "embeddings."];
+
+/// A model without an output matrix uses its embeddings: the last stage needs them too. `None` for
+/// models that turn vectors into nothing, and for those of which that is not known.
+fn tied_output(specs: &[TensorSpec], model: &Model) -> Option<TensorRule> {
+    if model.has_head == Some(false) || model.is_untied {
+        return None;
+    }
     let mut names = specs.iter().map(|spec| spec.name.as_str());
     if names.clone().any(is_output) {
         return None;
@@ -286,6 +293,12 @@ fn tied_output(specs: &[TensorSpec]) -> Option<TensorRule> {
     let embedding = names.find(|name| is_embedding(name))?;
     if names.any(is_embedding) {
         // The names do not say which of them it is: with stages, the proof refuses.
+        return None;
+    }
+    let is_encoder = ENCODERS.iter().any(|prefix| embedding.starts_with(prefix));
+    // A model that was saved without the head that its class may have has names without a prefix.
+    let is_bare = embedding.split('.').count() == 2;
+    if model.has_head.is_none() && (is_encoder || is_bare) {
         return None;
     }
     let output = match embedding {

@@ -84,8 +84,6 @@ pub fn builtin_maps(
     name: &str,
     source: &Checkpoint,
 ) -> Result<Option<Vec<MapRule>>, CheckpointError> {
-    let is_other = |text: &str| text.contains("experts");
-    let has_experts = source.layout().tensors().iter().any(|tensor| is_other(tensor.name()));
     let (text, is_back) = match name {
         "hf-to-megatron" => (include_str!("rules/megatron.toml"), false),
         "megatron-to-hf" => (include_str!("rules/megatron.toml"), true),
@@ -116,18 +114,27 @@ pub fn builtin_maps(
             (true, true) => is_expert && !is_of("block_sparse_moe"),
             (true, false) => is_of("block_sparse_moe"),
         };
-        let is_other_norm = match has_experts {
-            true => is_of("linear_fc1.layer_norm_weight"),
-            false => is_of("pre_mlp_layernorm"),
-        };
-        !is_other && !is_other_norm
+        !is_other
     };
     let mut rules: Vec<MapRule> = rules.into_iter().filter(fits).collect();
     if is_back {
         rules.reverse();
         rules = rules.iter().map(MapRule::inverse).collect();
     }
+    let layers = layers_with_experts(source);
+    let rules = rules.into_iter().flat_map(|rule| rule.of_layers(&layers)).collect();
     Ok(Some(rules))
+}
+
+/// The numbers of the layers, and which of them have experts.
+fn layers_with_experts(source: &Checkpoint) -> BTreeMap<u64, bool> {
+    let mut layers = BTreeMap::new();
+    for tensor in source.layout().tensors() {
+        let mut parts = tensor.name().split('.').skip_while(|part| *part != "layers").skip(1);
+        let Some(number) = parts.next().and_then(|part| part.parse().ok()) else { continue };
+        *layers.entry(number).or_insert(false) |= parts.any(|part| part == "experts");
+    }
+    layers
 }
 
 /// The tensors that one is split into along its first dimension, at most: more than any model has
@@ -154,6 +161,38 @@ impl MapRule {
     /// The inverse of the rule.
     pub fn inverse(&self) -> Self {
         Self { from: self.to.clone(), to: self.from.clone(), ..self.clone() }
+    }
+
+    /// The rule for the layers that it is for. The norm before the experts of a layer has a name of
+    /// its own in Megatron's form: where only some layers have experts, a rule for each layer.
+    fn of_layers(self, layers: &BTreeMap<u64, bool>) -> Vec<Self> {
+        let names = |words: &str| {
+            self.from.all().iter().chain(&self.to.all()).any(|name| name.contains(words))
+        };
+        let is_for_experts = match () {
+            () if names("pre_mlp_layernorm") => true,
+            () if names("linear_fc1.layer_norm_weight") => false,
+            () => return vec![self],
+        };
+        if layers.values().all(|has_experts| *has_experts == is_for_experts) {
+            return vec![self];
+        }
+        let of = |pattern: &MapNames, layer: u64| {
+            let name = |name: &str| name.replacen('*', &layer.to_string(), 1);
+            match pattern {
+                MapNames::One(pattern) => MapNames::One(name(pattern)),
+                MapNames::Several(all) => {
+                    MapNames::Several(all.iter().map(|pattern| name(pattern)).collect())
+                }
+            }
+        };
+        let own = layers.iter().filter(|(_, has_experts)| **has_experts == is_for_experts);
+        let rule = |(&layer, _): (&u64, _)| Self {
+            from: of(&self.from, layer),
+            to: of(&self.to, layer),
+            ..self.clone()
+        };
+        own.map(rule).collect()
     }
 
     fn error(&self, cause: impl std::fmt::Display) -> CheckpointError {

@@ -46,8 +46,12 @@ pub(crate) struct Model {
     pub layers: Option<u64>,
     /// `model_type`.
     pub kind: Option<String>,
-    /// The tensors are those of a quantized model.
-    pub is_quantized: bool,
+    /// Whether the tensors are those of a quantized model, or why that is not known.
+    pub is_quantized: Result<bool, String>,
+    /// Whether the model turns vectors into tokens, by its architecture; `None` if that is unknown.
+    pub has_head: Option<bool>,
+    /// The configuration says that the embeddings are not the output matrix, too.
+    pub is_untied: bool,
     /// The configuration of the decoder, or of the only stack.
     text: Stack,
     /// The configurations of towers, with the parts of names by which their tensors are known.
@@ -150,8 +154,16 @@ impl Model {
 
     fn unknown(cause: String) -> Self {
         let text = Stack { cause: Some(cause.clone()), ..Default::default() };
-        let towers = Vec::new();
-        Self { heads: Err(cause), layers: None, kind: None, is_quantized: false, text, towers }
+        Self {
+            heads: Err(cause.clone()),
+            layers: None,
+            kind: None,
+            is_quantized: Err(cause),
+            has_head: None,
+            is_untied: false,
+            text,
+            towers: Vec::new(),
+        }
     }
 
     fn parse(root: &Map<String, Value>) -> Self {
@@ -164,7 +176,11 @@ impl Model {
             Ok(HeadCounts { query, key_value, size, width: get(WIDTHS)? })
         });
         let kind = root.get("model_type").and_then(Value::as_str).map(str::to_owned);
-        let is_quantized = root.get("quantization_config").is_some_and(|value| !value.is_null());
+        let is_quantized =
+            Ok(root.get("quantization_config").is_some_and(|value| !value.is_null()));
+        let has_head = root.get("architectures").and_then(has_head);
+        let tied = root.get("tie_word_embeddings").and_then(Value::as_bool);
+        let is_untied = tied == Some(false);
         let objects = if found.is_empty() { vec![root] } else { found.clone() };
         let mut kinds: Vec<String> = objects.iter().filter_map(|object| kind_of(object)).collect();
         kinds.reverse();
@@ -183,7 +199,8 @@ impl Model {
                 towers.push((parts, Stack { kinds, objects, ..Default::default() }));
             }
         }
-        Self { heads, layers: get(LAYERS).ok().flatten(), kind, is_quantized, text, towers }
+        let layers = get(LAYERS).ok().flatten();
+        Self { heads, layers, kind, is_quantized, has_head, is_untied, text, towers }
     }
 
     /// The family of the decoder, or of the only stack.
@@ -201,6 +218,24 @@ impl Model {
         let is_of = |parts: &[&str]| name.split('.').any(|part| parts.contains(&part));
         self.towers.iter().find(|(parts, _)| is_of(parts)).map(|(_, stack)| stack)
     }
+}
+
+/// Whether models of these architectures turn vectors into tokens; `None` if the names do not say.
+fn has_head(architectures: &Value) -> Option<bool> {
+    let with = ["CausalLM", "LMHead", "MaskedLM", "PreTraining", "ConditionalGeneration"];
+    let without = ["Classification", "QuestionAnswering", "MultipleChoice", "Encoder"];
+    let names = architectures.as_array()?.iter().map(Value::as_str);
+    let mut known = names.map(|name| {
+        let name = name?;
+        let says = |words: &[&str]| words.iter().any(|word| name.contains(word));
+        match (says(&with), says(&without) || name.ends_with("Model")) {
+            (true, _) => Some(true),
+            (false, true) => Some(false),
+            (false, false) => None,
+        }
+    });
+    let first = known.next()?;
+    first.filter(|_| known.all(|other| other == first))
 }
 
 fn kind_of(object: &Map<String, Value>) -> Option<String> {

@@ -179,7 +179,8 @@ impl<'a> Proof<'a> {
         found: &mut BTreeSet<String>,
     ) {
         let is_output_tensor = |tensor: &TensorLayout| tensor.names().any(is_output);
-        let has_output = others.iter().any(|tensor| is_output_tensor(tensor));
+        let has_output = others.iter().any(|tensor| is_output_tensor(tensor))
+            || self.model.has_head == Some(false);
         for tensor in others {
             let (name, ranks) = (tensor.name(), ranks(tensor).collect::<BTreeSet<_>>());
             if ranks == *all {

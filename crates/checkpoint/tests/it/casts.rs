@@ -48,6 +48,26 @@ fn element_types_are_converted_whole_or_not_at_all() {
     }
 }
 
+/// Where the configuration does not tell whether values have scales, they are not cast.
+#[test]
+fn fp8_is_not_cast_where_its_scales_are_unknown() {
+    let folder = directory("casts_unknown");
+    let mut options = ConversionOptions::default();
+    options.dtype = Some(Dtype::BF16);
+    let weight = "model.layers.0.mlp.up_proj.weight";
+    let tensors = [tensor(&mut Rng::new(5), weight, "F8_E4M3", &[4, 8])];
+    for (at, config) in [None, Some("{"), Some("[]"), Some("\u{0}")].into_iter().enumerate() {
+        let from = folder.join(format!("{at}/in"));
+        write_model(&from, &tensors, config.unwrap_or("{}"));
+        if config.is_none() {
+            fs::remove_file(from.join("config.json")).unwrap();
+        }
+        let said = refusal(&from, "hf", options.clone());
+        assert!(said.contains("whether it has scales is not known"), "{said}");
+        convert(&from, &from.with_file_name("out"), "hf", Default::default());
+    }
+}
+
 #[test]
 fn the_configuration_says_what_the_tensors_are() {
     let folder = directory("config_dtype");

@@ -314,6 +314,55 @@ fn a_tied_output_is_on_the_last_stage_under_every_prefix() {
     assert!(said.contains("the last stage lacks `model.embed_tokens.weight`"), "{said}");
 }
 
+/// The last stage gets embeddings as its output matrix only of models that have one.
+#[test]
+fn models_without_a_head_are_given_none() {
+    let folder = directory("headless");
+    let without_output = |prefix: &str| {
+        let mut tensors = llama(&mut Rng::new(11), 2, 0);
+        tensors.retain(|tensor| tensor.0 != "lm_head.weight");
+        for tensor in &mut tensors {
+            tensor.0 = tensor.0.replacen("model.", prefix, 1);
+        }
+        tensors
+    };
+    let says = |more: &str| HEADS.replacen('{', &format!("{{{more}, "), 1);
+    let (causal, classifier, bare) = (
+        says(r#""architectures": ["LlamaForCausalLM"]"#),
+        says(r#""architectures": ["LlamaForSequenceClassification"]"#),
+        says(r#""architectures": ["LlamaModel"]"#),
+    );
+    let untied = says(r#""architectures": ["LlamaForCausalLM"], "tie_word_embeddings": false"#);
+    for (at, (prefix, config, head)) in [
+        ("model.", &*causal, Ok(true)),
+        ("", &*causal, Ok(true)),
+        ("model.", &*classifier, Ok(false)),
+        ("", &*bare, Ok(false)),
+        // Not known to have one: refused, since the last stage may need it.
+        ("", HEADS, Err("the last stage lacks `embed_tokens.weight`")),
+        ("bert.", HEADS, Err("the last stage lacks `bert.embed_tokens.weight`")),
+        ("model.", &*untied, Err("the last stage lacks `model.embed_tokens.weight`")),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (from, to) = (folder.join(format!("{at}/in")), folder.join(format!("{at}/out")));
+        write_model(&from, &without_output(prefix), config);
+        match head {
+            Ok(head) => {
+                convert(&from, &to, "pp=2", Default::default());
+                let known = [0, 1].map(|rank| names(&to, rank));
+                let has = |names: &[String]| names.iter().any(|name| name.contains("lm_head"));
+                assert!(!has(&known[0]) && has(&known[1]) == head, "{config}: {known:?}");
+            }
+            Err(words) => {
+                let said = refusal(&from, "pp=2", Default::default());
+                assert!(said.contains(words), "{said}");
+            }
+        }
+    }
+}
+
 #[test]
 fn stages_through_layers_that_predict_more_tokens_or_two_stacks_are_refused() {
     let folder = directory("predictors");

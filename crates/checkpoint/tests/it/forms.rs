@@ -91,6 +91,34 @@ fn experts_are_fused_stacked_and_taken_from_the_stack_again() {
     assert_eq!(read_file(&back.join("model.safetensors")), source);
 }
 
+/// In Megatron's form the norm before experts has a name of its own, also where only some layers
+/// have experts.
+#[test]
+fn norms_are_named_by_what_their_own_layer_has() {
+    let folder = directory("forms_mixed");
+    let (from, to, back) = (folder.join("in"), folder.join("out"), folder.join("back"));
+    let of_layer = |model: Vec<Tensor>, is_first: bool| {
+        let first = move |name: &str| name.contains("layers.0.");
+        model.into_iter().filter(move |tensor| first(&tensor.0) == is_first)
+    };
+    let (dense, mixture) = (qwen(&mut Rng::new(5), 3, 0), qwen(&mut Rng::new(6), 3, 2));
+    let tensors: Vec<Tensor> = of_layer(dense, true).chain(of_layer(mixture, false)).collect();
+    write_model(&from, &tensors, &typed(HEADS, "qwen3_moe"));
+    map(&from, &to, "hf", &built_in("hf-to-megatron", &from)).unwrap();
+    let file = read_file(&to.join("model.safetensors"));
+    for layer in 0..3 {
+        for (norm, is_of_experts) in
+            [("mlp.linear_fc1.layer_norm_weight", false), ("pre_mlp_layernorm.weight", true)]
+        {
+            let name = format!("decoder.layers.{layer}.{norm}");
+            assert_eq!(file.contains_key(&name), is_of_experts == (layer > 0), "{name}");
+        }
+    }
+    map(&to, &back, "hf", &built_in("megatron-to-hf", &to)).unwrap();
+    let model = |folder: &Path| read_file(&folder.join("model.safetensors"));
+    assert_eq!(model(&from), model(&back));
+}
+
 /// Maps there and back give what was there, for all built-in maps and numbers of heads.
 #[test]
 fn a_map_and_its_inverse_are_the_identity() {
