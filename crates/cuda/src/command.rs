@@ -62,7 +62,7 @@ pub(crate) struct Rows {
     pub(crate) target_pitch: usize,
 }
 
-/// `count` units of one value, `pitch` bytes apart.
+/// `count` units of one value, each `pitch` bytes behind the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Set {
     pub(crate) target: CUdeviceptr,

@@ -2,9 +2,9 @@
 //!
 //! **This crate has not been run on hardware.** It is compiled everywhere, its lanes are the same
 //! code as OpenCL's ([`syncline_backend::driver`]), which passes the conformance suite, and its
-//! kernels are compiled to PTX in the tests where NVIDIA's compiler library is to be had. What is
-//! CUDA's own (about a thousand lines: copies, memory, launches) waits for a machine with a device,
-//! on which `cargo test -p syncline-cuda` runs the whole suite.
+//! kernels are compiled to PTX in the tests where NVIDIA's compiler library is to be had. The code
+//! that is CUDA's own (about a thousand lines: copies, memory, launches) waits for a machine with a
+//! device, on which `cargo test -p syncline-cuda` runs the whole suite.
 //!
 //! [`Probe`] loads the driver when it is first asked, and says "libcuda not found" where there is
 //! none. Nothing of NVIDIA's is needed to build. `README.md` beside the crate says how memory,

@@ -5,7 +5,7 @@ use crate::dims::{Dims, NdBox};
 /// Boxes per leaf of a [`BoxTree`]: scanning a few is cheaper than descending further.
 const LEAF: usize = 8;
 
-/// A bounding-volume tree over boxes: those that meet a given one, in O(log n + found) for tilings.
+/// A bounding-volume tree over boxes: finds those a box meets, in O(log n + found) for tilings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BoxTree {
     /// Positions in the caller's list, permuted so that each node has a range of them.

@@ -69,7 +69,7 @@ impl Dims {
     }
 }
 
-// Comparing and hashing what is there, not the room for more: most tensors have one or two
+// Comparing and hashing the dimensions, not the room for more: most tensors have one or two
 // dimensions.
 impl PartialEq for Dims {
     fn eq(&self, other: &Self) -> bool {

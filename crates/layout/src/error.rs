@@ -129,7 +129,7 @@ pub enum LayoutError {
     BadRule {
         /// The rule's pattern.
         rule: String,
-        /// What is wrong, and what would do.
+        /// The fault, and what would do.
         cause: String,
     },
     /// A mesh rule that does not fit a tensor it matches.
@@ -145,7 +145,7 @@ pub enum LayoutError {
     /// A mesh that describes no group of PEs.
     #[error("mesh: {cause}")]
     BadMesh {
-        /// What is wrong.
+        /// The fault.
         cause: String,
     },
     /// Experts or layers given to stages in numbers that do not add up.
@@ -177,7 +177,7 @@ pub enum LayoutError {
     NoConversion {
         /// The tensor.
         tensor: String,
-        /// The two types, and those that can be converted.
+        /// The two types, and the types that can be converted.
         cause: ConvertError,
     },
     /// Tensors in blocks that do not fit together.

@@ -35,7 +35,7 @@ pub(crate) struct Candidate {
 pub(crate) struct Limits {
     /// Of a single allocation.
     pub(crate) allocation_bytes: u64,
-    /// Of what is bound to one argument of a kernel.
+    /// Of the range bound to one argument of a kernel.
     pub(crate) binding_bytes: u64,
     /// What a binding's offset is a multiple of; at least [`ALIGNMENT`] for whole pieces.
     pub(crate) binding_alignment: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Features {
 }
 
 impl Candidate {
-    /// Looks at one physical device.
+    /// Examines one physical device.
     ///
     /// # Errors
     /// Why it cannot be used, after its name.

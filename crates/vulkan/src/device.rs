@@ -160,7 +160,7 @@ impl Drop for VulkanDevice {
         let lanes = self.opened.living();
         lanes.iter().for_each(|lane| lane.close());
         // A thread of ours that drops the last handle would wait for itself: then the rest ends by
-        // itself, and what is in use of the driver lives until it has.
+        // itself, and the objects of the driver live until it has.
         let waits = !is_own_thread() && !self.bridge.is_current();
         if waits {
             for lane in &lanes {
@@ -222,7 +222,7 @@ mod tests {
         assert!(!messages.all().is_empty(), "nothing was said about a forbidden call");
     }
 
-    /// Without this, a layer that looks for no hazards would pass for recordings without any.
+    /// Without this, a layer that reports no hazards would pass for recordings without any.
     #[test]
     fn a_missing_barrier_is_heard() {
         let Some((instance, device)) = device(true) else { return };

@@ -146,7 +146,7 @@ impl<'a> Encoder<'a> {
         let mut upload = None;
         if !self.bytes.is_empty() {
             let piece = self.kit.allocator.uploads().take(self.bytes.len() as u64)?;
-            // SAFETY: the piece has at least as many bytes, and nobody else has it.
+            // SAFETY: the piece has at least as many bytes, and no other upload has it.
             unsafe {
                 std::ptr::copy_nonoverlapping(self.bytes.as_ptr(), piece.host(), self.bytes.len());
             }

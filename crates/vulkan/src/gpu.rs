@@ -123,8 +123,8 @@ fn refused(spec: DeviceSpec, call: &str, error: vk::Result) -> DeviceError {
 impl Drop for Gpu {
     fn drop(&mut self) {
         // SAFETY: everything made of the device holds it, so that nothing is left but the queues'
-        // semaphores; nobody submits any longer, and waiting for an idle device is allowed from the
-        // only thread that has it.
+        // semaphores; no thread submits any longer, and waiting for an idle device is allowed from
+        // the only thread that has it.
         unsafe {
             let _ = self.raw.device_wait_idle();
             for queue in &self.queues {

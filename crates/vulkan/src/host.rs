@@ -145,7 +145,7 @@ fn run(mut batch: Box<Batch>) {
         Some(Step::Host(base, jobs)) => {
             for job in jobs.iter() {
                 let began = Instant::now();
-                // SAFETY: the batch's leases keep the memory, and whoever submitted it has ordered
+                // SAFETY: the batch's leases keep the memory, and its submitter has ordered
                 // it with all conflicting work.
                 unsafe { job.run() };
                 batch.note_time(base + job.number, began);

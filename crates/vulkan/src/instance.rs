@@ -32,7 +32,7 @@ impl Messages {
 
     fn add(&self, text: String) {
         let mut messages = lock(&self.0);
-        // The first ones tell what is wrong; a loop that repeats them must not fill the memory.
+        // The first ones name the fault; a loop that repeats them must not fill the memory.
         if messages.len() < 1_000 {
             messages.push(text);
         }
@@ -50,7 +50,7 @@ impl Instance {
     /// check synchronisation too.
     ///
     /// # Errors
-    /// Says what is missing.
+    /// Names what the driver lacks.
     pub(crate) fn load(validated: bool) -> Result<Arc<Self>, String> {
         // SAFETY: the loader is a system library whose initialisers may be run by any program.
         let entry = unsafe { ash::Entry::load() }
@@ -71,7 +71,7 @@ impl Instance {
         }
         let layers = [VALIDATION_LAYER.as_ptr()];
         let extensions = [ext::debug_utils::NAME.as_ptr(), ext::validation_features::NAME.as_ptr()];
-        // Hazards between commands of a recording too, which the layer looks for only when asked.
+        // Hazards between commands of a recording too, which the layer reports only when asked.
         let checks = [vk::ValidationFeatureEnableEXT::SYNCHRONIZATION_VALIDATION];
         let mut features =
             vk::ValidationFeaturesEXT::default().enabled_validation_features(&checks);

@@ -1,7 +1,7 @@
 //! Lanes: in-order streams of batches, of which several may share a queue.
 //!
 //! A batch is handed to the queue as soon as nothing that it waits for needs the host: `README.md`
-//! says why that never blocks a queue, and what happens to those that must wait.
+//! says why that never blocks a queue, and what happens to batches that must wait.
 
 mod batch;
 
@@ -77,7 +77,7 @@ enum Readiness {
 }
 
 /// How the bridge and other lanes reach a lane. It does not keep the lane: the last handle of one
-/// must not be dropped by whoever signals.
+/// must not be dropped by a thread that signals.
 pub(crate) struct Call {
     lane: Weak<Core>,
     waker: BridgeWaker,
@@ -144,8 +144,8 @@ fn timeline(
     Ok((owner, semaphore))
 }
 
-// SAFETY: steps are submitted in order, each after its waits and the one before; `can_access` looks
-// at the device.
+// SAFETY: steps are submitted in order, each after its waits and the one before; `can_access`
+// checks the device.
 unsafe impl Lane for VulkanLane {
     fn info(&self) -> &LaneInfo {
         &self.0.info
@@ -208,7 +208,7 @@ impl Core {
     }
 
     /// Makes room for `batches` batches, and for two more: the reaper and the host thread may be
-    /// about to give one back when whoever waited for it submits the next.
+    /// about to give one back when a thread that waited for it submits the next.
     fn reserve(&self, batches: usize, waits: usize, buffers: usize) {
         let batches = batches + 2;
         self.info.spares.reserve(batches, waits, buffers);
@@ -312,7 +312,7 @@ impl Core {
             }
             match readiness {
                 Readiness::Blocked => return ControlFlow::Continue(()),
-                // What is in flight ends first: a lane fails in the order of its batches.
+                // Batches in flight end first: a lane fails in the order of its batches.
                 Readiness::Failed(_) if state.flying > 0 => return ControlFlow::Continue(()),
                 Readiness::Failed(cause) => return ControlFlow::Break(cause),
                 Readiness::Ready => {
@@ -332,7 +332,7 @@ impl Core {
         }
     }
 
-    /// Looks at what `batch` waits for, and tells the bridge of what it has to see to.
+    /// Checks what `batch` waits for, and tells the bridge of what it has to see to.
     fn readiness(&self, batch: &mut Batch, device_waits: &mut Vec<SemaphoreValue>) -> Readiness {
         let (by_host, mut blocked) = (batch.begins_on_host(), false);
         for wait in &batch.waits {
@@ -342,14 +342,14 @@ impl Core {
             }
             let semaphore = self.semaphore_of(wait).filter(|_| !by_host);
             match semaphore.filter(|of| of.is_submitted(wait.value(), &self.call)) {
-                // What is in the same queue comes before; for another one the device waits, also
+                // Work in the same queue comes before; for another one the device waits, also
                 // where the value was reached long ago: the wait makes that queue's writes visible
                 // in this one.
                 Some(semaphore) if semaphore.queue == self.queue => {}
                 Some(semaphore) => device_waits.push((semaphore.raw, wait.value())),
                 None if status == PointStatus::Pending => {
                     blocked = true;
-                    // At the first look all that are pending are watched; later ones find no
+                    // At the first check all that are pending are watched; later ones find no
                     // others.
                     if !batch.watched {
                         self.bridge.when(wait, self.call.clone());
@@ -466,7 +466,7 @@ impl Core {
         }
     }
 
-    /// Fails the lane by a batch that was handed over, and gives up what is behind it.
+    /// Fails the lane by a batch that was handed over, and gives up the batches behind it.
     fn fail(&self, mut batch: Box<Batch>, cause: DeviceError) {
         let behind = {
             let mut state = lock(&self.state);

@@ -28,7 +28,7 @@ struct Shared {
     gpu: Arc<Gpu>,
 }
 
-/// Small pieces that the host reaches: parameters of kernels, patterns of fills, and what is on its
+/// Small pieces that the host reaches: parameters of kernels, patterns of fills, and bytes on their
 /// way.
 #[derive(Clone, Debug)]
 pub(crate) struct Uploads(Arc<(Pool<Piece>, Heap)>);
@@ -157,7 +157,7 @@ unsafe impl Memory for VulkanMemory {
             // SAFETY: the caller's promise.
             return unsafe { self.shared.staging.read(self.piece(), offset, target) };
         };
-        // SAFETY: the caller vouches for the range and that nobody writes it; work that did has
+        // SAFETY: the caller vouches for the range and that no thread writes it; work that did has
         // completed, and made its writes visible to the host before it did.
         unsafe {
             copy_bytes(start.as_ptr().add(offset as usize), target.as_mut_ptr(), target.len())
@@ -170,8 +170,8 @@ unsafe impl Memory for VulkanMemory {
             // SAFETY: the caller's promise.
             return unsafe { self.shared.staging.write(self.piece(), offset, source) };
         };
-        // SAFETY: the caller vouches for the range and that nobody touches it; work submitted later
-        // sees the bytes, since submitting makes the host's writes visible.
+        // SAFETY: the caller vouches for the range and that no thread touches it; work submitted
+        // later sees the bytes, since submitting makes the host's writes visible.
         unsafe { copy_bytes(source.as_ptr(), start.as_ptr().add(offset as usize), source.len()) };
         Ok(())
     }
@@ -184,7 +184,7 @@ unsafe impl Memory for VulkanMemory {
 /// Copies as fast as the machine can, past the cache where there is much.
 ///
 /// # Safety
-/// Both ranges are valid and do not overlap, and nobody else touches them.
+/// Both ranges are valid and do not overlap, and no other thread touches them.
 unsafe fn copy_bytes(source: *const u8, target: *mut u8, bytes: usize) {
     let view = syncline_tensor::View::bytes_at(0, bytes as u64).expect("slices are no longer");
     let plan = syncline_copy::CopyPlan::new(&view, &view).expect("one shape");

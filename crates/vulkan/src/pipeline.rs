@@ -72,8 +72,8 @@ impl Pipelines {
         args: usize,
     ) -> Result<Arc<Pipeline>, DeviceError> {
         let key = (source.key(), args);
-        // Held while compiling: whoever wants the same pipeline waits for it instead of compiling
-        // it again.
+        // Held while compiling: a thread that wants the same pipeline waits for it instead of
+        // compiling it again.
         let mut state = lock(&self.state);
         if let Some(pipeline) = state.by_source.get(&key) {
             return Ok(pipeline.clone());
@@ -226,7 +226,7 @@ impl Drop for Layout {
 
 impl Drop for Pipelines {
     fn drop(&mut self) {
-        // SAFETY: nobody compiles any longer.
+        // SAFETY: no thread compiles any longer.
         unsafe { self.gpu.raw.destroy_pipeline_cache(self.cache, None) };
     }
 }

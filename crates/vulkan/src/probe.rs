@@ -1,4 +1,4 @@
-//! Finding Vulkan devices: what there is, what is refused and why.
+//! Finding Vulkan devices: the devices there are, the refused ones and why.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};

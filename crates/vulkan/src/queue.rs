@@ -211,7 +211,7 @@ impl Gpu {
     pub(crate) fn wait(&self, semaphore: vk::Semaphore, value: u64) -> Result<(), DeviceError> {
         let (semaphores, values) = ([semaphore], [value]);
         let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
-        // SAFETY: the semaphore is a timeline that whoever waits keeps alive.
+        // SAFETY: the semaphore is a timeline that the waiting thread keeps alive.
         unsafe { self.raw.wait_semaphores(&info, u64::MAX) }
             .map_err(|error| self.error("vkWaitSemaphores", error))
     }

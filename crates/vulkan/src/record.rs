@@ -159,14 +159,14 @@ impl Recorded {
                     .buffer_info(info)
             })
             .collect();
-        // SAFETY: the sets are new, their buffers held by `self` or by the leases of whoever
+        // SAFETY: the sets are new, their buffers held by `self` or by the leases of the batch that
         // submits.
         unsafe { gpu.raw.update_descriptor_sets(&writes, &[]) };
         Ok(made)
     }
 
     /// # Safety
-    /// The command buffer is not in use, and nobody else uses its pool.
+    /// The command buffer is not in use, and no other thread uses its pool.
     unsafe fn write(
         &self,
         gpu: &Gpu,
@@ -181,7 +181,7 @@ impl Recorded {
         };
         let begin = vk::CommandBufferBeginInfo::default().flags(flags);
         // SAFETY: the caller's promise; what the commands name is held by `self`, or by the leases
-        // of whoever submits.
+        // of the submitter.
         unsafe {
             device
                 .begin_command_buffer(raw, &begin)
@@ -286,7 +286,7 @@ impl Drop for CommandPool {
         // SAFETY: recorded commands hold the pool, so that none of its buffers is in use.
         unsafe { self.gpu.raw.destroy_command_pool(state.raw, None) };
         for pool in lock(&self.descriptors.0).drain(..) {
-            // SAFETY: kept pools belong to nobody.
+            // SAFETY: kept pools belong to no recording.
             unsafe { self.gpu.raw.destroy_descriptor_pool(pool.raw, None) };
         }
     }
@@ -305,14 +305,14 @@ struct DescriptorPool {
     descriptors: u32,
 }
 
-/// Descriptor pools that nobody uses at the moment.
+/// Descriptor pools that are not in use.
 #[derive(Default)]
 struct Descriptors(Mutex<Vec<DescriptorPool>>);
 
 impl Descriptors {
     fn take(&self, gpu: &Gpu, sets: u32, descriptors: u32) -> Result<DescriptorPool, DeviceError> {
         let mut kept = lock(&self.0);
-        // One that is far larger stays for those who need it.
+        // One that is far larger stays for recordings that need it.
         let fits = |pool: &DescriptorPool| {
             pool.sets >= sets && pool.descriptors >= descriptors && pool.sets / 8 <= sets
         };

@@ -1,4 +1,4 @@
-//! Timeline semaphores: what is behind the timeline of a lane.
+//! Timeline semaphores, which stand behind the timelines of lanes.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use ash::vk;
 use syncline_device::DeviceError;
 use syncline_sync::lock;
 
-/// The timeline semaphore of a lane: what is behind its timeline.
+/// The timeline semaphore of a lane, which stands behind its timeline.
 pub(crate) struct Semaphore {
     pub(crate) raw: vk::Semaphore,
     /// Lanes that wait for a value that is in no queue yet.

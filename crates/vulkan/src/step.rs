@@ -233,7 +233,7 @@ impl<'a> Builder<'a> {
         let Command::Recording(recording) = command else { return self.add(command) };
         self.flush()?;
         take(steps, 0, self.done.drain(..));
-        // Two types under one key: whichever is asked for is what is found.
+        // Two types under one key: the one that is asked for is found.
         if self.timed {
             let kept = recording.keep(lane, |commands| make(commands).map(PreparedTimed))?;
             take(steps, self.number, kept.0.iter().cloned());

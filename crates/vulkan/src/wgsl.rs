@@ -32,11 +32,11 @@ pub(crate) struct BindingUse {
 /// Compiles `source`, which has `args` arguments.
 ///
 /// A source that is not trusted gets checks of all bounds. `robustBufferAccess` would not do: it
-/// knows nothing of workgroup and private arrays, and lets what is out of bounds reach other parts
+/// knows nothing of workgroup and private arrays, and lets an index out of bounds reach other parts
 /// of the same allocation.
 ///
 /// # Errors
-/// What is wrong and in which line, as the compiler puts it.
+/// The fault and its line, as the compiler puts it.
 pub(crate) fn compile(
     source: &KernelSource,
     args: u32,
@@ -70,7 +70,7 @@ pub(crate) fn compile(
         lang_version: (1, 5),
         flags: spv::WriterFlags::empty(),
         // A loop that never ends lets compilers leave out what comes before it, checks too. One
-        // that a counter bounds is not vectorised: what is trusted does without.
+        // that a counter bounds is not vectorised: trusted sources do without.
         force_loop_bounding: source.is_checked(),
         bounds_check_policies: BoundsCheckPolicies {
             index: policy,

@@ -118,7 +118,7 @@ fn the_device_goes_on_after_a_refusal(bench: &Bench<'_>) -> Result<(), Fault> {
     let before = bench.device.memory_use().in_use_bytes;
     refused(bench.device.buffer(1 << 62).allocate().map(drop), is_out_of_memory)?;
     let after = bench.device.memory_use().in_use_bytes;
-    ensure!(before == after, "a refusal changed what is in use from {before} to {after}");
+    ensure!(before == after, "a refusal changed the bytes in use from {before} to {after}");
     round_trip(bench, 4_096)
 }
 

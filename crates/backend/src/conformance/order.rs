@@ -74,7 +74,7 @@ fn batches_complete_in_order(bench: &Bench<'_>) -> Result<(), Fault> {
             "an earlier point than {at} is pending"
         );
     }
-    ensure!(buffer.read::<u8>(0, 4096)? == [99; 4096], "the last fill is not what is there");
+    ensure!(buffer.read::<u8>(0, 4096)? == [99; 4096], "the buffer does not hold the last fill");
     Ok(())
 }
 

@@ -420,7 +420,7 @@ impl<D: Driver> LaneQueue<D> {
         Some((flight, cause))
     }
 
-    /// Completes a batch that has ended. Returns why its lane fails, and what is left of the batch,
+    /// Completes a batch that has ended. Returns why its lane fails, and the rest of the batch,
     /// which fails with the rest of the flight: the lane must not seem to have stopped while the
     /// driver works for it.
     fn tell(

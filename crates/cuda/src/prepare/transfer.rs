@@ -167,7 +167,7 @@ fn rows(plan: &CopyPlan, source: Place, target: Place, ops: &mut Vec<Op>) {
 }
 
 /// A pattern as units that can be set, with their places in it: as large as the places of the
-/// elements allow, which begin at `start` and are `stride` bytes apart. Buffers begin at multiples
+/// elements allow, which begin at `start`, every `stride` bytes. Buffers begin at multiples
 /// of more than any unit.
 fn units(pattern: &Pattern, start: u64, stride: u64) -> Vec<(u64, Unit)> {
     let bytes = pattern.bytes();

@@ -45,7 +45,7 @@ impl LayoutBuilder {
     ) -> Result<Arc<Placement>, LayoutError> {
         let too_many = || LayoutError::TooManyDims { tensor: name.to_owned(), dims: shape.len() };
         let shape = Dims::from_slice(shape).ok_or_else(too_many)?;
-        // By rank, so that look-ups are binary searches and equal placements compare equal.
+        // By rank, so that lookups are binary searches and equal placements compare equal.
         shards.sort_by_key(|shard| shard.rank);
         check_placement(name, &shape, &shards)?;
         for shard in &mut shards {

@@ -5,7 +5,7 @@ use crate::boxes::{BoxTree, first_overlap, merge_boxes};
 use crate::dims::{Dims, NdBox};
 use crate::error::LayoutError;
 
-/// PEs that a layout may speak of: what is kept for each of them must not grow with a typing error.
+/// PEs that a layout may speak of: data kept for each of them must not grow with a typing error.
 pub(crate) const WORLD_MAX: u64 = 1 << 20;
 
 /// Bytes that a tensor, a shard, and all shards of a layout may have: every offset and every sum of
@@ -136,7 +136,7 @@ fn check_apart(
     }
 }
 
-/// Drops empty pieces and joins those that are adjacent both in the tensor and in the shard.
+/// Drops empty pieces and joins pieces that are adjacent both in the tensor and in the shard.
 pub(super) fn merge_pieces(pieces: &mut Vec<Piece>) {
     pieces.retain(|piece| !piece.global.is_empty());
     merge_boxes(

@@ -1,7 +1,7 @@
 //! Shards in classes: ranks whose shards are the same in every respect, so that any can stand in
 //! for another.
 //!
-//! Plans look at one shard of each class and at these numbers, which lie side by side: the shards
+//! Plans read one shard of each class and at these numbers, which lie side by side: the shards
 //! of thousands of placements do not fit the caches.
 
 use super::{Piece, Shard};

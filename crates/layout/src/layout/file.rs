@@ -1,4 +1,4 @@
-//! Layout files: either form, told apart by what is in them.
+//! Layout files: either form, recognised by their members.
 
 use serde::Deserialize;
 use syncline_files::FormError;
@@ -15,7 +15,7 @@ pub enum LayoutFile {
     Mesh(MeshLayout),
 }
 
-/// What tells the JSON forms apart; the rest is read by whoever the file belongs to.
+/// The members that distinguish the JSON forms; the reader of each form reads the rest.
 #[derive(Deserialize)]
 struct Outline {
     mesh: Option<serde::de::IgnoredAny>,

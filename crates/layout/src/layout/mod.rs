@@ -239,7 +239,7 @@ impl Layout {
         tensor.names().find_map(|name| self.index_of(name))
     }
 
-    /// Why it is not known to be right for its model; empty if it is, or if nobody has asked.
+    /// Why it is not known to be right for its model; empty if it is, or if that was not checked.
     pub fn unproven(&self) -> &[String] {
         &self.unproven
     }

@@ -42,7 +42,7 @@ impl Pattern {
         self.matches_parts(&name.split('.').collect::<Vec<_>>())
     }
 
-    /// As [`matches`](Self::matches), for a name that was taken apart to be tried with many
+    /// As [`matches`](Self::matches), for a name that was split to be tried with many
     /// patterns.
     pub(super) fn matches_parts(&self, parts: &[&str]) -> bool {
         let fits = |pattern: &Vec<String>| {

@@ -12,11 +12,11 @@ pub(super) struct Alias {
     pub(super) rule: usize,
 }
 
-/// The names tied to each tensor: of each rule those that exist, or else those that it names in
-/// full.
+/// The names tied to each tensor: of each rule the names that exist, or else its names without
+/// stars.
 ///
 /// `rule_of` is the rule of each of `specs`. Every tensor that something is tied to exists and is
-/// tied to none itself. What is refused is the first in the order of the rules, then of the
+/// tied to none itself. The refused tie is the first in the order of the rules, then of the
 /// tensors, so that every PE says the same.
 pub(super) fn ties<'a>(
     rules: &RuleSet<'a>,
@@ -50,7 +50,7 @@ pub(super) fn ties<'a>(
         let target_rule = target_at.map_or_else(|| rules.index_of(target), |at| rule_of[at]);
         if let Some(other) = rules.tied_to(target, target_rule) {
             let cause = format!(
-                "it is tied to `{target}`, which is itself tied to `{other}`: tie all of them to one that is tied to none"
+                "it is tied to `{target}`, which is itself tied to `{other}`: let all of them name one tensor that names none"
             );
             return refused(first, cause);
         }

@@ -1,7 +1,7 @@
 //! In which order transfers fill slots, so that few of them are cut.
 //!
 //! Best fit: a slot takes the largest transfer that still fits whole; when none does, the smallest
-//! of those that are left is cut where the slot ends. Where that cuts no fewer than the order
+//! of the pieces that are left is cut where the slot ends. Where that cuts no fewer than the order
 //! given, the order given stays: it walks through memory from start to end.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 /// are packed.
 pub(super) fn order(transfers: &mut [u32], padded: impl Fn(u32) -> u64, slot_bytes: u64) {
     let as_given = segments(transfers, &padded, slot_bytes);
-    // What is larger than a slot is cut in any order.
+    // A piece that is larger than a slot is cut in any order.
     let fewest: u64 = transfers.iter().map(|&at| padded(at).div_ceil(slot_bytes)).sum();
     if as_given == fewest {
         return;

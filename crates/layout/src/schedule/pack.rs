@@ -2,7 +2,7 @@
 //!
 //! Transfers of a pair are laid end to end, each at the next aligned place, and cut where a slot
 //! ends. As a transfer may be cut at any multiple of the alignment, every slot but the last is
-//! full: no packing needs fewer slots or wastes less. What is left to choose is the order, on which
+//! full: no packing needs fewer slots or wastes less. The order remains to be chosen, on which
 //! the number of cuts depends: [`fit`](super::fit) chooses it.
 
 use syncline_copy::cut;

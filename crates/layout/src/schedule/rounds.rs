@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use super::pack::BatchSize;
 
-/// Entries of the dense tables above which only what is there is kept.
+/// Entries of the dense tables above which only their nonzero entries are kept.
 const DENSE_ENTRIES_MAX: u64 = 1 << 26;
 
 const NONE: u32 = u32::MAX;

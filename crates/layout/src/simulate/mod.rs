@@ -13,7 +13,7 @@
 //! flow moves whenever another flow starts or ends on one of its links, so each event carries a
 //! version, and outdated events are skipped. The heap is all that they have in common.
 //!
-//! What is left out: the refit's first round trip (milliseconds), slow PEs, other traffic.
+//! Not modelled: the refit's first round trip (milliseconds), slow PEs, other traffic.
 
 mod cluster;
 mod links;
@@ -64,7 +64,7 @@ pub struct Prediction {
     pub bytes_moved: u64,
     /// Bytes that stay where they are.
     pub bytes_kept: u64,
-    /// By kind, those that are used.
+    /// By kind, the links that are used.
     pub links: Vec<LinkUse>,
 }
 

@@ -1,4 +1,4 @@
-//! Choosing among replicas: whoever has sent the fewest bytes so far.
+//! Choosing among replicas: the one that has sent the fewest bytes so far.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

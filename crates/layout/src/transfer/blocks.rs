@@ -156,7 +156,7 @@ impl Blocks {
                 Some((_, at, dtype)) if (at, dtype) == (known.1, known.2) => {}
                 Some((other, ..)) => {
                     let cause = format!(
-                        "it would have the scales of `{other}` and of `{elements}`, which differ: do not tie the scales of tensors that are not tied"
+                        "it would have the scales of `{other}` and of `{elements}`, which differ: scales of unlike tensors must be tensors of their own"
                     );
                     return Err(refused(name, cause));
                 }

@@ -4,7 +4,7 @@
 //! several PEs hold is taken from the one that has least to send so far. (PEs are replicas of each
 //! other where their shards are the same; of shards that only overlap, the one that covers most is
 //! taken.) Work is done once per pair of placements, not per tensor, and choosing among replicas is
-//! the only step that looks at every tensor and every PE: that is why [`TransferPlan::for_rank`] is
+//! the only step that reads every tensor and every PE: that is why [`TransferPlan::for_rank`] is
 //! cheap and yet agrees with everyone.
 
 mod balance;

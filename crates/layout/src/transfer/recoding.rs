@@ -55,7 +55,7 @@ impl PlanTensor {
     /// Bytes of such a unit: in the source, on the way, and in the destination.
     pub fn unit_bytes(&self) -> [u64; 3] {
         let (source, target) = self.unit_elements();
-        // Blocks are recoded by their sender: what is on the way is what arrives.
+        // Blocks are recoded by their sender: the bytes on the way are the bytes that arrive.
         [
             source * self.src_dtype.bytes(),
             target * self.wire_dtype().bytes(),

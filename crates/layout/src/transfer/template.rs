@@ -39,7 +39,7 @@ pub(super) struct Need {
     class: u32,
     /// Range of all copies; empty where the plan is for a rank that this does not concern.
     pub(super) copies: (u32, u32),
-    /// Range of all parts: what each copy has, whomever it concerns.
+    /// Range of all parts: what each copy has, for every PE.
     parts: (u32, u32),
     /// What all of them have together.
     pub(super) units: u64,
@@ -255,7 +255,7 @@ impl TemplateBuilder {
             let sender = from.shard(class);
             let copy_box = |part: &Part| copy_box(sender, receiver, part);
             match group {
-                // Nothing to merge, and nobody to keep it for.
+                // Nothing to merge, and no PE to keep it for.
                 [only] if !concerns => made.parts.push(only.part.volume()),
                 _ => {
                     boxes.clear();

@@ -1,4 +1,4 @@
-//! Texts that nobody sensible writes: refused or planned, without a panic.
+//! Texts that no sensible user writes: refused or planned, without a panic.
 
 use syncline_layout::{LayoutFile, PlanOptions, TransferPlan};
 use syncline_testing::for_seeds;

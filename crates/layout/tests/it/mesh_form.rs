@@ -242,7 +242,7 @@ fn a_tie_leaves_names_alone_that_an_earlier_rule_matches() {
     assert_eq!(held(&layout, "head")[0].1, [2]);
 }
 
-/// Trying all patterns again for every rule that ties takes minutes, in which the runner ends it.
+/// Trying all patterns again for every rule with `tied_to` takes minutes: the runner would end it.
 #[test]
 fn many_rules_with_ties_are_no_burden() {
     let (rules, tensors) = (300, 40_000);

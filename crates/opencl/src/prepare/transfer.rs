@@ -187,7 +187,7 @@ fn between_buffers(plan: &CopyPlan, rows: Rows, source: Place, target: Place) ->
 }
 
 /// The runs of a plan inside `loops` as rows, if the driver's commands can express that: at most
-/// two loops, forwards, each as far apart as what lies inside, and the outer one by whole rows.
+/// two loops, forwards, each step at least as long as the loop inside, the outer by whole rows.
 fn rows(plan: &CopyPlan, loops: &[Loop]) -> Option<Rows> {
     let bytes = plan.run_bytes() as usize;
     let whole = [bytes, bytes];

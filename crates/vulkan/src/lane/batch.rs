@@ -20,7 +20,7 @@ pub(crate) struct Batch {
     pub(super) value: u64,
     /// Held until the end: the device may be waiting on their semaphores.
     pub(super) waits: Vec<Point>,
-    /// Whether the bridge was told of those that are pending.
+    /// Whether the bridge was told of the pending ones.
     pub(super) watched: bool,
     pub(super) steps: Steps,
     /// The step under way: what it uses must not go before it ends.

@@ -41,7 +41,7 @@ impl Staging {
     /// Copies from `piece` at `offset` to `target`.
     ///
     /// # Safety
-    /// The range lies inside, and nobody writes it meanwhile.
+    /// The range lies inside, and no thread writes it meanwhile.
     pub(super) unsafe fn read(
         &self,
         piece: &Piece,
@@ -71,7 +71,7 @@ impl Staging {
     /// Copies `source` to `piece` at `offset`.
     ///
     /// # Safety
-    /// The range lies inside, and nobody touches it meanwhile.
+    /// The range lies inside, and no thread touches it meanwhile.
     pub(super) unsafe fn write(
         &self,
         piece: &Piece,
@@ -125,7 +125,7 @@ impl Staging {
     /// Moves `bytes` bytes between the start of the chunk and `piece` at `offset`, and waits.
     ///
     /// # Safety
-    /// The range lies inside, and nobody conflicts.
+    /// The range lies inside, and no access conflicts.
     unsafe fn move_chunk(
         &self,
         ready: &mut Ready,

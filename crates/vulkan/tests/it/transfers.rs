@@ -85,8 +85,8 @@ fn strided_copies_between_host_and_device_agree_with_a_loop() {
     });
 }
 
-/// What is only submitted has not happened: a copy by the host must wait for work that the device
-/// has yet to do, of its own lane and of others.
+/// Work that is only submitted has not happened: a copy by the host must wait for work that the
+/// device has yet to do, of its own lane and of others.
 #[test]
 fn copies_to_the_host_come_after_the_work_of_the_device() {
     on_both(|device, host| {
@@ -114,7 +114,7 @@ fn copies_to_the_host_come_after_the_work_of_the_device() {
         let ran = compute.submit(Command::recording(&slow).into()).unwrap();
         let (awaited, called) = (
             ran.clone(),
-            Command::host("looks", move || {
+            Command::host("checks", move || {
                 assert!(ran.is_reached(), "called before what it waits for");
                 Ok(())
             }),
