@@ -16,7 +16,7 @@ pub(super) struct Alias {
 /// stars.
 ///
 /// `rule_of` is the rule of each of `specs`. Every tensor that something is tied to exists and is
-/// tied to none itself. The refused tie is the first in the order of the rules, then of the
+/// tied to none itself. The refused pair is the first in the order of the rules, then of the
 /// tensors, so that every PE says the same.
 pub(super) fn ties<'a>(
     rules: &RuleSet<'a>,
