@@ -33,6 +33,48 @@ pub struct Forecast {
     pub end_ns: u64,
 }
 
+/// Returns when every op of a program that has no plan would run, in the order of `costs`.
+///
+/// Pool number `p` has `lanes[p]` lanes, and any of them takes the ops that `pool_of` assigns to
+/// it: the ready one with the lowest number. `preds` lists what an op comes
+/// after.
+///
+/// ```
+/// use syncline_plan::{OpCost, forecast_pools};
+///
+/// let cost = OpCost { body_ns: 100, ..OpCost::default() };
+/// let end_ns = |lanes: u16| {
+///     let times = forecast_pools(&[cost; 3], &[lanes], &[0; 3], |_| std::iter::empty());
+///     times.iter().map(|time| time.end_ns).max()
+/// };
+/// assert_eq!([end_ns(1), end_ns(2), end_ns(9)], [Some(300), Some(200), Some(100)]);
+/// ```
+///
+/// # Panics
+/// If there is not a pool for every op, or an op is assigned to a pool without lanes.
+pub fn forecast_pools<Preds: Iterator<Item = u32>>(
+    costs: &[OpCost],
+    lanes: &[u16],
+    pool_of: &[u16],
+    preds: impl Fn(u32) -> Preds,
+) -> Vec<Forecast> {
+    assert_eq!(costs.len(), pool_of.len(), "a pool for every op");
+    let mut pools = Vec::new();
+    let first_lanes: Vec<usize> = (lanes.iter())
+        .map(|&count| {
+            let first = pools.len();
+            pools.resize(first + usize::from(count), first..first + usize::from(count));
+            first
+        })
+        .collect();
+    let home = |&pool: &u16| {
+        assert!(lanes[usize::from(pool)] > 0, "pool {pool} has ops and no lanes");
+        first_lanes[usize::from(pool)] as u16
+    };
+    let homes = pool_of.iter().map(home).collect();
+    stealing::follow(costs, homes, pools, preds, |_| 0)
+}
+
 impl ExecutionPlan {
     /// When every op would run, each taking what `costs` says of it, by number of op; in the order
     /// on lanes, or, with `stealing`, as soon as a lane of its device is free and all that it must

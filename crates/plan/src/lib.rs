@@ -49,7 +49,7 @@ mod successors;
 pub use check::{CheckError, OpSite};
 pub use compile::{ByteRun, CompileError, CompileOptions, runs_of as byte_runs};
 pub use cost::CostModel;
-pub use forecast::{Forecast, OpCost};
+pub use forecast::{Forecast, OpCost, forecast_pools};
 pub use graph::{
     BufferInfo, BufferKind, BufferSpec, DeviceChoice, GraphEdge, GraphError, TaskArg, TaskGraph,
     TaskInfo, TaskSpec,

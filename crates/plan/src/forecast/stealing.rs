@@ -29,25 +29,39 @@ struct Events<'a> {
     times: Vec<Forecast>,
 }
 
-pub(crate) fn run(
+pub(super) fn run(
     plan: &ExecutionPlan,
     deps: &OpDeps,
     costs: &[OpCost],
     wake_ns: u64,
 ) -> Vec<Forecast> {
-    let count = plan.ops.len();
     let homes = (plan.lanes.iter().enumerate())
         .flat_map(|(at, lane)| (0..lane.count).map(move |_| at as u16))
         .collect();
     let same_run = |op: u32| deps.of(OpIndex(op)).iter().filter(|dep| !dep.is_of_last_run);
+    let preds = |op: u32| same_run(op).map(|dep| dep.op.0);
+    let own = plan.callers_lane();
+    follow(costs, homes, pools(plan), preds, |lane| if lane == own { 0 } else { wake_ns })
+}
+
+/// Follows lanes through `homes.len()` ops; `preds` says what an op comes after, `wake_ns` when a
+/// lane begins.
+pub(super) fn follow<Preds: Iterator<Item = u32>>(
+    costs: &[OpCost],
+    homes: Vec<u16>,
+    pools: Vec<Range<usize>>,
+    preds: impl Fn(u32) -> Preds,
+    wake_ns: impl Fn(usize) -> u64,
+) -> Vec<Forecast> {
+    let count = homes.len();
     let mut events = Events {
         costs,
-        succs: Successors::new(count, |op| same_run(op).map(|dep| dep.op.0)),
-        open_deps: (0..count as u32).map(|op| same_run(op).count() as u32).collect(),
-        ready: vec![BTreeSet::new(); plan.lanes.len()],
+        succs: Successors::new(count, &preds),
+        open_deps: (0..count as u32).map(|op| preds(op).count() as u32).collect(),
+        ready: vec![BTreeSet::new(); pools.len()],
         homes,
-        pools: pools(plan),
-        is_idle: vec![false; plan.lanes.len()],
+        is_idle: vec![false; pools.len()],
+        pools,
         looks: BinaryHeap::new(),
         times: vec![Forecast::default(); count],
     };
@@ -56,10 +70,8 @@ pub(crate) fn run(
             events.ready[usize::from(events.homes[op as usize])].insert(op);
         }
     }
-    let own = plan.callers_lane();
-    for lane in 0..plan.lanes.len() {
-        let when = if lane == own { 0 } else { wake_ns };
-        events.looks.push(Reverse((when, lane as u16, None)));
+    for lane in 0..events.pools.len() {
+        events.looks.push(Reverse((wake_ns(lane), lane as u16, None)));
     }
     while let Some(Reverse((now, lane, finished))) = events.looks.pop() {
         events.step(now, usize::from(lane), finished);

@@ -2,7 +2,7 @@
 
 use syncline_plan::{
     BufferSpec, CompileOptions, ExecutionPlan, Forecast, LaneIndex, Machine, OpCost, OpIndex,
-    TaskGraph, TaskSpec,
+    TaskGraph, TaskSpec, forecast_pools,
 };
 use syncline_tensor::{Arg, View};
 use syncline_testing::{Rng, for_seeds};
@@ -107,4 +107,41 @@ fn lanes_that_wake_late_leave_their_ops_to_others() {
     assert_eq!((end(0, false), end(0, true)), (5_000, 5_000));
     assert_eq!((end(3_000, false), end(3_000, true)), (8_000, 7_000));
     assert_eq!((end(50_000, false), end(50_000, true)), (55_000, 10_000));
+}
+
+/// Greedy lanes keep between the bounds that hold for every list schedule: Graham's from above, the
+/// work of each lane and the longest chain from below.
+#[test]
+fn pools_keep_to_the_bounds_of_list_schedules() {
+    for_seeds("pools_keep_to_the_bounds_of_list_schedules", 200, |rng| {
+        let (ops, lanes) = (1 + rng.below(80), 1 + rng.below(6) as u16);
+        let body = |rng: &mut Rng| OpCost { body_ns: rng.range(1..1_000), ..OpCost::default() };
+        let costs: Vec<OpCost> = (0..ops).map(|_| body(rng)).collect();
+        let mut preds: Vec<Vec<u32>> = Vec::new();
+        let mut chains: Vec<u64> = Vec::new();
+        for (op, cost) in costs.iter().enumerate() {
+            let before: Vec<u32> =
+                (0..rng.below(3).min(op)).map(|_| rng.below(op) as u32).collect();
+            let chain = before.iter().map(|&pred| chains[pred as usize]).max().unwrap_or(0);
+            chains.push(chain + cost.body_ns);
+            preds.push(before);
+        }
+        let times = forecast_pools(&costs, &[lanes], &vec![0; ops], |op| {
+            preds[op as usize].iter().copied()
+        });
+        for (op, time) in times.iter().enumerate() {
+            assert_eq!(time.end_ns - time.start_ns, costs[op].body_ns);
+            assert!(preds[op].iter().all(|&pred| times[pred as usize].end_ns <= time.start_ns));
+            let others = times.iter().enumerate().filter(|(other, one)| {
+                *other != op && one.lane == time.lane && one.start_ns < time.end_ns
+            });
+            assert!(others.clone().all(|(_, one)| one.end_ns <= time.start_ns), "{op}");
+        }
+        let makespan = times.iter().map(|time| time.end_ns).max().unwrap();
+        let (work, chain) =
+            (costs.iter().map(|cost| cost.body_ns).sum::<u64>(), chains.into_iter().max().unwrap());
+        let lanes = u64::from(lanes);
+        assert!(makespan >= chain && makespan * lanes >= work, "{makespan}");
+        assert!(makespan * lanes <= work + chain * (lanes - 1), "{makespan}, {work}, {chain}");
+    });
 }
