@@ -72,6 +72,37 @@ const HAS_PYTHON_PACKAGES: &str = "import numpy, safetensors; \
 /// be had.
 const CUDA_COMPILER: &str = "nvidia-cuda-nvrtc-cu12";
 
+/// Where the packages of npm lie that tests use: rules of accessibility, and the engine by which
+/// Chrome's own viewer reads traces.
+const NODE: &str = "target/node";
+const NODE_PACKAGES: &[&str] = &["axe-core@4.14.1", "@paulirish/trace_engine@0.0.65"];
+
+/// The folder with the packages of npm; made if it is not there. `None`, with a word, where it
+/// cannot be had: tests that need it then say that they are skipped.
+pub fn node() -> Option<PathBuf> {
+    let folder = std::path::absolute(NODE).ok()?;
+    let is_there = |package: &&str| {
+        let name = package.rsplit_once('@').map_or(*package, |(name, _)| name);
+        folder.join("node_modules").join(name).is_dir()
+    };
+    if NODE_PACKAGES.iter().all(|package| is_there(&package)) {
+        return Some(folder);
+    }
+    let made = std::fs::create_dir_all(&folder).map_err(|error| error.to_string());
+    let install = || {
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--silent", "--no-fund", "--no-audit", "--no-save", "--prefix"]);
+        command::run(npm.arg(&folder).args(NODE_PACKAGES))
+    };
+    match made.and_then(|()| install()) {
+        Ok(()) => Some(folder),
+        Err(message) => {
+            eprintln!("no packages of npm for the tests: {message}");
+            None
+        }
+    }
+}
+
 /// The Python with the packages that tests use; made if it is not there. `None`, with a word, where
 /// it cannot be had: tests that need it then say that they are skipped.
 pub fn python() -> Option<PathBuf> {

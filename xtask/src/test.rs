@@ -61,8 +61,10 @@ pub fn steps(only: &[&str]) -> Result<(), String> {
     steps.step("models", || models(&[]));
     steps.step("tests", || {
         let python = setup::python().map(|path| path.display().to_string());
-        let environment: Vec<_> =
-            python.iter().map(|path| ("SYNCLINE_PYTHON", path.as_str())).collect();
+        let node = setup::node().map(|path| path.display().to_string());
+        let python = python.iter().map(|path| ("SYNCLINE_PYTHON", path.as_str()));
+        let node = node.iter().map(|path| ("SYNCLINE_NODE", path.as_str()));
+        let environment: Vec<_> = python.chain(node).collect();
         nextest::run(nextest::profile(), "target", all, &environment)
     });
     match all == WORKSPACE {

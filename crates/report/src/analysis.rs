@@ -1,10 +1,12 @@
 //! Everything that is found out about one run.
 
+use crate::chain::DataChain;
 use crate::compare::Comparison;
 use crate::gaps::{Gap, gaps};
 use crate::graph::Graph;
 use crate::layout::GraphLayout;
 use crate::memory::{PlaceUse, places};
+use crate::outliers::{Outlier, outliers};
 use crate::path::CriticalPath;
 use crate::reduce::{Redundant, redundant};
 use crate::summary::RunSummary;
@@ -31,6 +33,10 @@ pub struct Analysis {
     pub graph: Graph,
     /// What determined the run's length.
     pub path: CriticalPath,
+    /// What dependencies alone make it take.
+    pub chain: DataChain,
+    /// Ops that took far longer than others of their name, the one that costs most first.
+    pub outliers: Vec<Outlier>,
     /// When and why lanes stood idle.
     pub gaps: Vec<Gap>,
     /// What would shorten the run, the best first.
@@ -47,9 +53,10 @@ impl Analysis {
         let graph = Graph::new(run)?;
         let path = CriticalPath::of(run, &graph);
         let gaps = gaps(run, &graph);
-        let scenarios = scenarios(run, &graph, &path);
-        let summary = RunSummary::of(run, &graph, &path, &gaps, &scenarios);
-        Ok(Self { path, gaps, scenarios, places: places(run), summary, graph })
+        let (chain, outliers) = (DataChain::of(run, &graph), outliers(run));
+        let scenarios = scenarios(run, &graph, &path, &outliers);
+        let summary = RunSummary::of(run, &graph, &path, &gaps, &outliers, &scenarios);
+        Ok(Self { path, chain, outliers, gaps, scenarios, places: places(run), summary, graph })
     }
 
     /// Which edges others imply: what a graph need not show. Takes longer than all else, and the

@@ -38,6 +38,29 @@ pub enum PathCause {
     Copies,
     /// Stalls: an op could have started, and had not.
     Stalls,
+    /// Lateness: nothing had to end first, and the op had not started.
+    Lateness,
+}
+
+/// Time by which a run grew, by what it was spent on; negative where it shrank. All of them
+/// together are the difference between the runs' lengths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Growth {
+    /// Kernels on the critical path.
+    pub work_ns: i64,
+    /// Copies on it.
+    pub copies_ns: i64,
+    /// Ops that could have started, and had not.
+    pub stalls_ns: i64,
+    /// Ops that waited for nothing, and had not started.
+    pub lateness_ns: i64,
+}
+
+impl Growth {
+    /// The difference between the runs' lengths.
+    pub fn total_ns(&self) -> i64 {
+        self.work_ns + self.copies_ns + self.stalls_ns + self.lateness_ns
+    }
 }
 
 /// Time on the critical paths of both runs. All of them together are the runs' lengths.
@@ -81,6 +104,22 @@ impl Comparison {
         }
     }
 
+    /// Returns by how much the run grew, and on what.
+    pub fn growth(&self) -> Growth {
+        let mut growth = Growth::default();
+        for PathChange { cause, time_ns: [before_ns, after_ns] } in &self.path {
+            let grown = match cause {
+                PathCause::Kernel(_) => &mut growth.work_ns,
+                PathCause::Copies => &mut growth.copies_ns,
+                PathCause::Stalls => &mut growth.stalls_ns,
+                PathCause::Lateness => &mut growth.lateness_ns,
+            };
+            // A run lasts 2^53 ns at most.
+            *grown += *after_ns as i64 - *before_ns as i64;
+        }
+        growth
+    }
+
     /// Returns what made the run longer or shorter, or `None` if it took as long as before.
     ///
     /// Only the critical path counts: work beside it makes no run longer.
@@ -107,6 +146,7 @@ fn path(before: &RunRecord, after: &RunRecord) -> Vec<PathChange> {
                 StepKind::Compute => PathCause::Kernel(run.ops[step.op as usize].name.clone()),
                 StepKind::Copy => PathCause::Copies,
                 StepKind::Stall => PathCause::Stalls,
+                StepKind::Late => PathCause::Lateness,
             };
             times.entry(cause).or_default()[side] += step.duration_ns();
         }

@@ -2,18 +2,22 @@
 //!
 //! `page/data.js` reads this form; the two change together.
 
+mod compare;
+
 use std::collections::HashMap;
 
 use serde::Serialize;
 
 use crate::analysis::Analysis;
-use crate::compare::{Comparison, PathCause};
+use crate::embed::compare::CompareData;
 use crate::gaps::GapCause;
 use crate::path::StepKind;
 use crate::reduce::Redundant;
 use crate::walk::PathLink;
 use crate::{ReportError, RunOpKind, RunRecord};
 
+/// Outliers that are listed, the one that costs most first.
+const OUTLIERS_MAX: usize = 200;
 /// The largest of the whole numbers that a browser tells from its neighbours.
 const EXACT_MAX: u64 = (1 << 53) - 1;
 
@@ -44,12 +48,15 @@ struct RunData<'a> {
     rows: u32,
     edges_decided: bool,
     facts: &'a [(String, String)],
+    provenance: &'a [(String, String)],
     strings: Vec<&'a str>,
     lanes: Vec<LaneData<'a>>,
     ops: Ops,
     edges: Edges,
     gaps: Gaps,
     path: Path,
+    chain: Chain,
+    outliers: Outliers,
     scenarios: Vec<(String, u64)>,
     kernels: Vec<KernelData>,
     places: Vec<PlaceData<'a>>,
@@ -114,8 +121,8 @@ struct Gaps {
     on: Vec<i64>,
 }
 
-/// `kind` is 0 for compute, 1 for copy, 2 for stall; `link` an edge, -1 for the lane's order, -2
-/// for none.
+/// `kind` is 0 for compute, 1 for copy, 2 for stall, 3 for late; `link` is an edge, -1 for the
+/// lane's order, -2 for none.
 #[derive(Default, Serialize)]
 struct Path {
     kind: Vec<u8>,
@@ -123,6 +130,24 @@ struct Path {
     start: Vec<u64>,
     length: Vec<u64>,
     link: Vec<i64>,
+    /// Work and copies that data forced after one another, and that lanes did.
+    by_link: [u64; 2],
+}
+
+/// What dependencies alone force: ops from first to last, and the edges between them.
+#[derive(Default, Serialize)]
+struct Chain {
+    time: u64,
+    op: Vec<u32>,
+    edge: Vec<i64>,
+}
+
+/// `why` is what the op probably comes from, in words.
+#[derive(Default, Serialize)]
+struct Outliers {
+    op: Vec<u32>,
+    median: Vec<u64>,
+    why: Vec<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -131,6 +156,8 @@ struct KernelData {
     copy: u8,
     count: u64,
     total: u64,
+    median: u64,
+    p95: u64,
     max: u64,
     path: u64,
     bytes: u64,
@@ -147,41 +174,6 @@ struct PlaceData<'a> {
     start: Vec<i64>,
     length: Vec<u64>,
     row: Vec<u32>,
-}
-
-#[derive(Serialize)]
-struct CompareData {
-    matched: u64,
-    unmatched: [u64; 2],
-    /// What the run's length changed by most: 0 a kernel of this name, 1 copies, 2 stalls; and its
-    /// time.
-    culprit: Option<(u8, String, [u64; 2])>,
-    kernels: Vec<(String, [u64; 2], [u64; 2])>,
-    tasks: Vec<([u32; 2], [u64; 2])>,
-}
-
-impl CompareData {
-    fn of(comparison: &Comparison) -> Self {
-        let Comparison { kernels, tasks, matched, unmatched, .. } = comparison;
-        let culprit = comparison.culprit().map(|change| {
-            let (kind, name) = match &change.cause {
-                PathCause::Kernel(name) => (0, name.clone()),
-                PathCause::Copies => (1, String::new()),
-                PathCause::Stalls => (2, String::new()),
-            };
-            (kind, name, change.time_ns)
-        });
-        Self {
-            matched: *matched,
-            unmatched: *unmatched,
-            culprit,
-            kernels: kernels
-                .iter()
-                .map(|one| (one.name.clone(), one.count, one.total_ns))
-                .collect(),
-            tasks: tasks.iter().map(|one| (one.op, one.duration_ns)).collect(),
-        }
-    }
 }
 
 /// Texts by position, each once.
@@ -221,12 +213,15 @@ impl<'a> RunData<'a> {
             rows: layout.rows,
             edges_decided: redundant.complete,
             facts: &run.facts,
+            provenance: &run.provenance,
             strings: strings.texts,
             lanes: lanes(run, &analysis),
             ops,
             edges,
             gaps: gaps(&analysis, from_ns),
             path: path(&analysis, from_ns),
+            chain: chain(&analysis),
+            outliers: outliers(&analysis),
             scenarios: (analysis.scenarios.iter())
                 .map(|one| (one.change.to_string(), one.makespan_ns))
                 .collect(),
@@ -306,6 +301,7 @@ fn path(analysis: &Analysis, from_ns: u64) -> Path {
             StepKind::Compute => 0,
             StepKind::Copy => 1,
             StepKind::Stall => 2,
+            StepKind::Late => 3,
         });
         path.op.push(step.op);
         path.start.push(step.start_ns - from_ns);
@@ -316,7 +312,28 @@ fn path(analysis: &Analysis, from_ns: u64) -> Path {
             None => -2,
         });
     }
+    let links = analysis.path.link_times();
+    path.by_link = [links.data_ns, links.lane_ns];
     path
+}
+
+fn chain(analysis: &Analysis) -> Chain {
+    let mut chain = Chain { time: analysis.chain.time_ns, ..Chain::default() };
+    for step in &analysis.chain.steps {
+        chain.op.push(step.op);
+        chain.edge.push(step.edge.map_or(-1, i64::from));
+    }
+    chain
+}
+
+fn outliers(analysis: &Analysis) -> Outliers {
+    let mut outliers = Outliers::default();
+    for one in analysis.outliers.iter().take(OUTLIERS_MAX) {
+        outliers.op.push(one.op);
+        outliers.median.push(one.median_ns);
+        outliers.why.push(one.cause.words());
+    }
+    outliers
 }
 
 fn kernels<'a>(
@@ -334,6 +351,8 @@ fn kernels<'a>(
             copy: u8::from(one.kind == RunOpKind::Copy),
             count: one.count,
             total: one.total_ns,
+            median: one.median_ns,
+            p95: one.p95_ns,
             max: one.max_ns,
             path: one.path_ns,
             bytes: one.bytes,

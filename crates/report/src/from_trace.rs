@@ -85,8 +85,26 @@ impl RunRecord {
         let ops = trace.tasks.iter().map(|task| op(task, args(task), &lane_of)).collect();
         let mut run = Self { title: "trace".to_owned(), lanes, ops, edges, ..Self::default() };
         run.memory = memory(trace, &run);
+        run.provenance = provenance(trace);
         run
     }
+}
+
+/// What the trace says of where it comes from, in the order in which it says it.
+fn provenance(trace: &Trace) -> Vec<(String, String)> {
+    let said = trace.extra.get("provenance").and_then(Value::as_object);
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        Value::Array(values) => {
+            let texts = values.iter().map(|value| match value {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            });
+            texts.collect::<Vec<_>>().join("; ")
+        }
+        other => other.to_string(),
+    };
+    said.into_iter().flatten().map(|(name, value)| (name.clone(), text(value))).collect()
 }
 
 type LaneKey<'a> = (&'a str, Option<&'a TraceLane>);

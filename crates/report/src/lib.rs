@@ -25,6 +25,7 @@
 #![warn(unreachable_pub)]
 
 mod analysis;
+mod chain;
 mod compare;
 mod embed;
 mod from_trace;
@@ -32,23 +33,27 @@ mod gaps;
 mod graph;
 mod layout;
 mod memory;
+mod outliers;
 mod page;
 mod path;
 mod reduce;
 mod run;
 mod summary;
+mod verdict;
 mod walk;
 mod whatif;
 
 pub use analysis::Analysis;
-pub use compare::{Comparison, KernelChange, PathCause, PathChange, TaskChange};
+pub use chain::{ChainStep, DataChain};
+pub use compare::{Comparison, Growth, KernelChange, PathCause, PathChange, TaskChange};
 pub use from_trace::Detail;
 pub use gaps::{Gap, GapCause};
 pub use graph::Graph;
 pub use layout::GraphLayout;
 pub use memory::PlaceUse;
+pub use outliers::{Outlier, OutlierCause};
 pub use page::render;
-pub use path::{CriticalPath, PathStep, StepKind};
+pub use path::{CriticalPath, LinkTimes, PathStep, StepKind};
 pub use reduce::Redundant;
 pub use run::{Allocation, ReportError, RunEdge, RunLane, RunOp, RunOpKind, RunRecord, RunTiming};
 pub use summary::{KernelSummary, LaneUse, RunSummary};

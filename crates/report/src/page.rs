@@ -7,14 +7,19 @@ const FRAME: &str = include_str!("page/frame.html");
 const STYLE: &str = include_str!("page/style.css");
 
 /// In the order in which they need each other.
-const SCRIPTS: [&str; 12] = [
+const SCRIPTS: [&str; 17] = [
     include_str!("page/data.js"),
     include_str!("page/format.js"),
+    include_str!("page/busy.js"),
     include_str!("page/plot.js"),
     include_str!("page/details.js"),
     include_str!("page/graph.js"),
+    include_str!("page/groups.js"),
+    include_str!("page/overview.js"),
+    include_str!("page/range.js"),
     include_str!("page/lanes.js"),
     include_str!("page/path.js"),
+    include_str!("page/buffers.js"),
     include_str!("page/memory.js"),
     include_str!("page/summary.js"),
     include_str!("page/compare.js"),

@@ -17,6 +17,20 @@ pub enum StepKind {
     Copy,
     /// The op could have started, and had not: waking, launching, submitting.
     Stall,
+    /// Nothing that the op depends on had to end first, and it had not started: lanes that wake
+    /// late, submission that has not come to it.
+    Late,
+}
+
+impl StepKind {
+    /// Every kind.
+    pub const ALL: [StepKind; 4] =
+        [StepKind::Compute, StepKind::Copy, StepKind::Stall, StepKind::Late];
+
+    /// Returns `true` if an op ran in steps of this kind.
+    pub fn ran(self) -> bool {
+        matches!(self, StepKind::Compute | StepKind::Copy)
+    }
 }
 
 /// One piece of the critical path.
@@ -40,6 +54,15 @@ impl PathStep {
     pub fn duration_ns(&self) -> u64 {
         self.end_ns - self.start_ns
     }
+}
+
+/// Work and copies on the critical path, by what made them follow one another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkTimes {
+    /// The next step needed the result; the last step counts here.
+    pub data_ns: u64,
+    /// The next step needed nothing of it: their lane was busy.
+    pub lane_ns: u64,
 }
 
 /// The steps that determined how long a run took, from early to late, without gap or overlap.
@@ -71,6 +94,21 @@ impl CriticalPath {
         self.steps.iter().filter(|step| step.kind == kind).map(PathStep::duration_ns).sum()
     }
 
+    /// Time of the steps that ran, by why the next one came after each.
+    pub fn link_times(&self) -> LinkTimes {
+        let mut times = LinkTimes::default();
+        let mut before_ns = 0;
+        for step in self.steps.iter().filter(|step| step.kind.ran()) {
+            match step.link {
+                Some(PathLink::Lane) => times.lane_ns += before_ns,
+                Some(PathLink::Edge(_)) | None => times.data_ns += before_ns,
+            }
+            before_ns = step.duration_ns();
+        }
+        times.data_ns += before_ns;
+        times
+    }
+
     /// First start to last end.
     pub fn makespan_ns(&self) -> u64 {
         match (self.steps.first(), self.steps.last()) {
@@ -89,9 +127,11 @@ fn step(run: &RunRecord, piece: WalkPiece) -> PathStep {
             };
             PathStep { kind, op, link, start_ns, end_ns }
         }
-        WalkPiece::Idle { before: op, start_ns, end_ns }
-        | WalkPiece::Unknown { before: op, start_ns, end_ns } => {
+        WalkPiece::Idle { before: op, start_ns, end_ns } => {
             PathStep { kind: StepKind::Stall, op, link: None, start_ns, end_ns }
+        }
+        WalkPiece::Unknown { before: op, start_ns, end_ns } => {
+            PathStep { kind: StepKind::Late, op, link: None, start_ns, end_ns }
         }
     }
 }
@@ -100,7 +140,7 @@ fn step(run: &RunRecord, piece: WalkPiece) -> PathStep {
 /// the later one.
 fn shift_links(steps: &mut [PathStep]) {
     let mut link = None;
-    for step in steps.iter_mut().filter(|step| step.kind != StepKind::Stall) {
+    for step in steps.iter_mut().filter(|step| step.kind.ran()) {
         link = std::mem::replace(&mut step.link, link);
     }
 }

@@ -23,6 +23,8 @@ pub struct RunRecord {
     pub memory: Vec<Allocation>,
     /// Further lines for the summary: a label and its value, shown as they are.
     pub facts: Vec<(String, String)>,
+    /// Where the run comes from: a label and its value, such as `host` and `processor`.
+    pub provenance: Vec<(String, String)>,
 }
 
 /// An in-order stream of work on one device.

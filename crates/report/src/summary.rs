@@ -4,8 +4,10 @@ use std::collections::HashMap;
 
 use crate::gaps::{Gap, GapCause};
 use crate::graph::Graph;
-use crate::path::{CriticalPath, StepKind};
-use crate::whatif::{Change, Scenario};
+use crate::outliers::{Outlier, median_and_p95};
+use crate::path::CriticalPath;
+use crate::verdict::Findings;
+use crate::whatif::Scenario;
 use crate::{RunOpKind, RunRecord};
 
 /// All ops of one name together.
@@ -19,6 +21,10 @@ pub struct KernelSummary {
     pub count: u64,
     /// Their time together.
     pub total_ns: u64,
+    /// Half of the timed ones took no longer.
+    pub median_ns: u64,
+    /// 95 of 100 timed ones took no longer.
+    pub p95_ns: u64,
     /// The longest.
     pub max_ns: u64,
     /// Their time on the critical path.
@@ -49,7 +55,7 @@ pub struct RunSummary {
     pub kernels: Vec<KernelSummary>,
     /// By lane.
     pub lanes: Vec<LaneUse>,
-    /// One line: what limited the run.
+    /// A sentence or two: what limited the run.
     pub limit: String,
 }
 
@@ -60,13 +66,15 @@ impl RunSummary {
         graph: &Graph,
         path: &CriticalPath,
         gaps: &[Gap],
+        outliers: &[Outlier],
         scenarios: &[Scenario],
     ) -> Self {
         let makespan_ns = path.makespan_ns();
         let kernels = kernels(run, path);
         let work_ns = kernels.iter().fold(0u64, |sum, one| sum.saturating_add(one.total_ns));
         let lanes = lanes(graph, gaps, makespan_ns);
-        let limit = limit(run, path, &kernels, &lanes, scenarios);
+        let limit =
+            Findings { run, path, kernels: &kernels, lanes: &lanes, outliers, scenarios }.verdict();
         Self { makespan_ns, work_ns, kernels, lanes, limit }
     }
 }
@@ -74,6 +82,7 @@ impl RunSummary {
 fn kernels(run: &RunRecord, path: &CriticalPath) -> Vec<KernelSummary> {
     let mut place: HashMap<(&str, RunOpKind), usize> = HashMap::new();
     let mut kernels: Vec<KernelSummary> = Vec::new();
+    let mut durations: Vec<Vec<u64>> = Vec::new();
     let mut of_op = Vec::with_capacity(run.ops.len());
     for op in &run.ops {
         let at = *place.entry((&op.name, op.kind)).or_insert_with(|| {
@@ -83,13 +92,17 @@ fn kernels(run: &RunRecord, path: &CriticalPath) -> Vec<KernelSummary> {
                 kind,
                 count: 0,
                 total_ns: 0,
+                median_ns: 0,
+                p95_ns: 0,
                 max_ns: 0,
                 path_ns: 0,
                 bytes: 0,
             });
+            durations.push(Vec::new());
             kernels.len() - 1
         });
         let duration_ns = op.timing.map_or(0, |timing| timing.end_ns - timing.start_ns);
+        durations[at].extend(op.timing.map(|_| duration_ns));
         let kernel = &mut kernels[at];
         kernel.count += 1;
         kernel.total_ns = kernel.total_ns.saturating_add(duration_ns);
@@ -97,7 +110,10 @@ fn kernels(run: &RunRecord, path: &CriticalPath) -> Vec<KernelSummary> {
         kernel.bytes = kernel.bytes.saturating_add(op.bytes);
         of_op.push(at);
     }
-    for step in path.steps.iter().filter(|step| step.kind != StepKind::Stall) {
+    for (kernel, durations) in kernels.iter_mut().zip(&mut durations) {
+        [kernel.median_ns, kernel.p95_ns] = median_and_p95(durations);
+    }
+    for step in path.steps.iter().filter(|step| step.kind.ran()) {
         kernels[of_op[step.op as usize]].path_ns += step.duration_ns();
     }
     kernels.sort_by(|a, b| {
@@ -121,46 +137,4 @@ fn lanes(graph: &Graph, gaps: &[Gap], makespan_ns: u64) -> Vec<LaneUse> {
         lane.busy_ns -= gap.end_ns - gap.start_ns;
     }
     lanes
-}
-
-/// The largest part of the critical path, and the best remedy that was found for the run as a
-/// whole.
-fn limit(
-    run: &RunRecord,
-    path: &CriticalPath,
-    kernels: &[KernelSummary],
-    lanes: &[LaneUse],
-    scenarios: &[Scenario],
-) -> String {
-    if !run.is_timed() {
-        return "This trace has no timings: it shows what must wait for what, not how long it took.".into();
-    }
-    let percent = |ns: u64| 100.0 * ns as f64 / path.makespan_ns().max(1) as f64;
-    let stalls = path.time_ns(StepKind::Stall);
-    let copies = path.time_ns(StepKind::Copy);
-    let computing = kernels.iter().filter(|one| one.kind == RunOpKind::Compute);
-    let kernel = computing.max_by_key(|one| one.path_ns);
-    let kernel_ns = kernel.map_or(0, |kernel| kernel.path_ns);
-    let cause = match kernel {
-        Some(kernel) if kernel_ns >= stalls.max(copies) => {
-            format!("`{}` takes {:.0}% of the critical path", kernel.name, percent(kernel_ns))
-        }
-        _ if copies >= stalls => {
-            format!("copies take {:.0}% of the critical path", percent(copies))
-        }
-        _ => format!("stalls take {:.0}% of the critical path", percent(stalls)),
-    };
-    match scenarios.first() {
-        Some(Scenario { change, makespan_ns }) => {
-            let less = 100.0 - percent(*makespan_ns);
-            let change = match (change, lanes.iter().filter(|lane| lane.ops == 0).count()) {
-                (Change::MoreLanes, 0) => "more lanes".to_owned(),
-                (Change::MoreLanes, 1) => "more lanes at work, one ran nothing,".to_owned(),
-                (Change::MoreLanes, idle) => format!("more lanes at work, {idle} ran nothing,"),
-                (change, _) => change.to_string(),
-            };
-            format!("{cause}; {change} would shorten the run most, by up to {less:.0}%.")
-        }
-        None => format!("{cause}."),
-    }
 }

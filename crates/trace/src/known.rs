@@ -12,7 +12,7 @@ struct Members(&'static [&'static str], &'static [&'static str]);
 
 const TRACE: Members = Members(
     &["format", "version", "buffers", "scopes", "tasks", "stats"],
-    &["kernels", "lanes", "arena_bytes", "peak_bytes"],
+    &["kernels", "lanes", "arena_bytes", "peak_bytes", "provenance"],
 );
 const BUFFER: Members =
     Members(&["id", "bytes", "name", "released_at"], &["init", "device", "offset"]);

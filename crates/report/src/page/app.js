@@ -1,4 +1,4 @@
-// The page: tabs, search, selection and colours.
+// The page: tabs, search, selection, links and colours.
 (() => {
   const { el } = Report;
   const FOUND_MAX = 50;
@@ -6,7 +6,7 @@
 
   const VIEWS = [
     ["summary", "Summary", (app) => new Report.SummaryView(app.run)],
-    ["graph", "Graph", (app) => new Report.GraphView(app.run)],
+    ["graph", "Graph", (app) => new Report.GraphTab(app.run)],
     ["lanes", "Swimlane", (app) => new Report.LanesView(app.run)],
     ["path", "Critical path", (app) => new Report.PathView(app.run)],
     ["memory", "Memory", (app) => new Report.MemoryView(app.run)],
@@ -18,6 +18,7 @@
       this.runs = data.runs.map((raw) => new Report.Run(raw));
       this.compare = data.compare;
       this.selected = -1;
+      this.range = null;
       this.number = -1;
     }
 
@@ -30,14 +31,44 @@
       choice.append(...this.runs.map((run, i) => el("option", { value: i }, `${"AB"[i]}: ${run.title}`)));
       choice.addEventListener("change", () => this.useRun(+choice.value));
       this.useRun(this.runs.length - 1);
-      this.open(this.wanted() || (this.compare ? "compare" : "summary"));
-      addEventListener("hashchange", () => { if (this.wanted() && this.wanted() !== this.view) this.open(this.wanted()); });
+      this.follow(Report.asked);
+      byId("help").addEventListener("click", () => byId("keys").showModal());
+      addEventListener("hashchange", () => this.follow(location.hash.slice(1)));
       document.addEventListener("keydown", (event) => this.key(event));
     }
 
-    wanted() {
-      const name = location.hash.slice(1);
-      return VIEWS.some(([id]) => id === name && (id !== "compare" || this.compare)) ? name : null;
+    /** Opens what a link names: `lanes&run=A&task=17&range=1000-2500`, times in nanoseconds. */
+    follow(link) {
+      const [view, ...parts] = link.split("&");
+      const named = new Map(parts.map((part) => part.split("=").map(decodeURIComponent)));
+      const known = VIEWS.some(([id]) => id === view && (id !== "compare" || this.compare));
+      if (!known && this.view) return;
+      const run = "AB".indexOf(named.get("run"));
+      if (named.has("run") && run >= 0 && run < this.runs.length) this.useRun(run);
+      const range = (named.get("range") || "").split("-").map(Number);
+      this.range = range.length === 2 && range[0] < range[1] ? range : null;
+      const op = named.has("op") ? Number(named.get("op")) : this.run.ops.task.findIndex((task) => String(task) === named.get("task"));
+      this.selected = Number.isInteger(op) && op >= 0 && op < this.run.count ? op : -1;
+      this.open(known ? view : this.compare ? "compare" : "summary");
+      if (this.range) this.zoomToRange();
+      this.select(this.selected, !this.range);
+    }
+
+    /** The link to what is shown, without what goes without saying. */
+    link() {
+      const parts = [this.view], { run, selected } = this;
+      if (this.runs.length > 1 && this.number !== this.runs.length - 1) parts.push(`run=${"AB"[this.number]}`);
+      if (selected >= 0) {
+        const task = String(run.ops.task[selected]), first = run.ops.task.findIndex((other) => String(other) === task);
+        parts.push(first === selected ? `task=${task}` : `op=${selected}`);
+      }
+      if (this.range) parts.push(`range=${this.range.map(Math.round).join("-")}`);
+      return parts.join("&");
+    }
+
+    note() {
+      const link = this.link();
+      if (this.view && location.hash.slice(1) !== link) history.replaceState(null, "", `#${link}`);
     }
 
     useRun(number) {
@@ -47,6 +78,7 @@
       this.made = {};
       byId("run").value = number;
       byId("title").textContent = this.run.title;
+      this.range = null;
       this.select(-1);
       if (this.view) this.open(this.view);
     }
@@ -83,24 +115,45 @@
       const { view, element } = this.made[id];
       const main = byId("main");
       main.replaceChildren(element);
-      main.setAttribute("role", "tabpanel");
       main.setAttribute("aria-labelledby", `tab-${id}`);
       main.scrollTop = 0;
       if (view.plot) view.plot.resize();
       if (reveal && this.selected >= 0 && view.reveal) view.reveal(this.selected);
-      if (location.hash.slice(1) !== id) history.replaceState(null, "", `#${id}`);
+      this.note();
     }
 
     /** Selects a task everywhere; with `reveal`, brings it into sight where that means something. */
     select(op, reveal = false) {
       this.selected = op;
-      Report.details(this.run, op);
+      this.panel();
+      this.note();
       const shown = this.made[this.view];
       if (shown && shown.view.plot) {
         if (reveal && op >= 0) { shown.view.plot.resize(); shown.view.reveal(op); }
         shown.view.plot.ask();
       }
       if (op >= 0) byId("live").textContent = `${this.run.label(op)}: waits for ${this.run.waitsFor(op).length}, waited on by ${this.run.waitedOnBy(op).length}`;
+    }
+
+    /** The panel at the side: the selected task, or else the selected range. */
+    panel() {
+      if (this.selected < 0 && this.range) return Report.rangeDetails(this.run, this.range);
+      return Report.details(this.run, this.selected);
+    }
+
+    /** Selects a range of time, or none. */
+    selectRange(range) {
+      this.range = range && range[1] > range[0] ? range : null;
+      this.select(-1);
+      if (this.range) byId("live").textContent = `${Report.time(range[1] - range[0])} selected from ${Report.time(range[0])}`;
+    }
+
+    zoomToRange() {
+      if (!this.range) return;
+      if (this.view !== "lanes") this.open("lanes");
+      const { plot } = this.made.lanes.view, [from, until] = this.range, room = (until - from) * 0.06;
+      plot.resize();
+      plot.showSpan(from - room, until + room);
     }
 
     startSearch() {
@@ -171,7 +224,12 @@
     key(event) {
       const typing = event.target.closest("input, select, textarea");
       if (event.key === "/" && !typing) { byId("search").focus(); event.preventDefault(); }
-      if (event.key === "Escape" && !typing && this.selected >= 0) this.select(-1);
+      if (event.key === "Escape" && !typing) { if (this.selected >= 0) this.select(-1); else if (this.range) this.selectRange(null); }
+      const number = Number(event.key) - 1, tabs = document.querySelectorAll(".tabs button");
+      const plain = !typing && !event.ctrlKey && !event.metaKey && !event.altKey;
+      // 0 is for plots: everything in sight.
+      if (plain && number >= 0 && number < tabs.length) { tabs[number].focus(); tabs[number].click(); }
+      if (plain && event.key === "?") byId("keys").showModal();
     }
   }
 

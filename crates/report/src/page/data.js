@@ -5,6 +5,15 @@ const Report = { asked: location.hash.slice(1) };
 (() => {
   const KINDS = ["creator", "raw", "war", "waw", "commutative", "explicit", "barrier"];
   const CAUSES = ["data", "transfer", "lane busy", "dispatch", "nothing ready"];
+  const CAUSES_ABOUT = [
+    "the next task waited for a result that was computed elsewhere",
+    "the next task waited for bytes to arrive",
+    "what the next task waited for was queued behind other work on its lane",
+    "the next task was ready and had not started: waking, launching, submitting",
+    "there was no work left for this lane",
+  ];
+  // What a step of the critical path is: an op that ran, or time before one.
+  const STEPS = ["compute", "copy", "stall", "late"];
 
   /** For each op the positions of its edges: those of op `i` are `list[starts[i]]` up to `list[starts[i + 1]]`. */
   function byEnd(count, ends) {
@@ -69,15 +78,14 @@ const Report = { asked: location.hash.slice(1) };
       this.pathLinks = [];
       let before = -1;
       path.kind.forEach((kind, step) => {
-        if (kind === 2) return;
+        if (!Report.ran(kind)) return;
         const op = path.op[step], edge = path.link[step];
         this.onPath[op] = 1;
         if (edge >= 0) this.pathEdges[edge] = 1;
         if (before >= 0) this.pathLinks.push({ pred: before, succ: op, edge });
         before = op;
       });
-      // Colours go to the names that take most time.
-      this.rank = new Map(this.kernels.map((kernel, rank) => [kernel.name, rank]));
+      this.outlierOf = new Map(this.outliers.op.map((op, i) => [op, i]));
     }
     split(count, lane, start, length) {
       const items = this.lanes.map(() => []);
@@ -100,6 +108,19 @@ const Report = { asked: location.hash.slice(1) };
     waitedOnBy(op) { return this.fanout.list.subarray(this.fanout.starts[op], this.fanout.starts[op + 1]); }
     hazards(edge) { return KINDS.filter((_, bit) => (this.edges.kinds[edge] >> bit) & 1); }
     region(edge) { return this.strings[this.edges.region[edge]]; }
+    /** Time of the critical path by kind of step. */
+    pathTimes() {
+      const times = STEPS.map(() => 0);
+      this.path.kind.forEach((kind, step) => { times[kind] += this.path.length[step]; });
+      return times;
+    }
+    /** What makes an op an outlier, or nothing. */
+    outlierText(op) {
+      const at = this.outlierOf.get(op);
+      if (at === undefined) return null;
+      const times = this.ops.length[op] / Math.max(this.outliers.median[at], 1);
+      return `${Math.round(times)} times the median of ${Report.time(this.outliers.median[at])}: ${this.outliers.why[at]}`;
+    }
     /** Positions of the ops that `text` names: by id, by name, or by one of their arguments. */
     find(text, most) {
       const wanted = text.trim().toLowerCase();
@@ -123,6 +144,10 @@ const Report = { asked: location.hash.slice(1) };
   }
 
   Report.CAUSES = CAUSES;
+  Report.CAUSES_ABOUT = CAUSES_ABOUT;
+  Report.STEPS = STEPS;
+  /** Whether an op ran in a step of this kind; in others none did. */
+  Report.ran = (kind) => kind < 2;
   Report.Track = Track;
   Report.Run = Run;
 })();

@@ -31,6 +31,7 @@
     if (run.timedOp(op)) {
       rows.push(["Lane", run.laneName(ops.lane[op])], ["Start", Report.time(ops.start[op])], ["Took", Report.time(ops.length[op])]);
       const ready = Array.from(run.waitsFor(op)).reduce((latest, edge) => Math.max(latest, run.end(run.edges.pred[edge])), 0);
+      if (run.outlierText(op)) rows.push(["Outlier", run.outlierText(op)]);
       if (ops.start[op] > ready) rows.push(["Ready before start", Report.time(ops.start[op] - ready)]);
     }
     if (ops.bytes[op]) rows.push(["Moved", Report.bytes(ops.bytes[op])]);

@@ -1,7 +1,8 @@
 // Numbers as people read them, elements, and colours.
 (() => {
-  const KERNEL_COLOURS = ["#4472ca", "#218c7f", "#b96f1f", "#8459bd", "#b84a72", "#55863a", "#2f86ad", "#9b6b3b", "#6a70c9", "#82822e"];
-  const OTHER = "#8b8378", COPY = "#64748b";
+  // Names in a legend before the rest is folded.
+  const LEGEND_MAX = 24;
+  const COPY = "#64748b";
 
   const digits = (value) => (value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2));
   const scaled = (value, units, step) => {
@@ -44,10 +45,51 @@
       el("tbody", {}, items.map(row)));
   };
 
+  /** A table in a card that scrolls where the page is narrow. */
+  Report.card = (table) => Report.el("div", { class: "card", tabindex: 0, role: "region", "aria-label": table.caption.textContent }, table);
+
   /** Texts with `code` between backquotes. */
   Report.marked = (text) => text.split("`").map((part, odd) => (odd % 2 ? Report.el("code", {}, part) : part));
 
-  Report.colourOf = (run, name, copy) => (copy ? COPY : KERNEL_COLOURS[run.rank.get(name)] || OTHER);
+  /** A colour as canvases take it, from lightness, chroma and hue as eyes see them (OKLCH). */
+  const oklch = (lightness, chroma, hue) => {
+    const a = chroma * Math.cos((hue * Math.PI) / 180), b = chroma * Math.sin((hue * Math.PI) / 180);
+    const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3, m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
+    const s = (lightness - 0.0894841775 * a - 1.291485548 * b) ** 3;
+    const linear = [4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s, -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
+      -0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s];
+    const byte = (x) => Math.round(255 * Math.max(0, Math.min(1, x <= 0.0031308 ? 12.92 * x : 1.055 * Math.max(x, 0) ** (1 / 2.4) - 0.055)));
+    return `#${linear.map((x) => byte(x).toString(16).padStart(2, "0")).join("")}`;
+  };
+  // All are dark enough for white letters. The seed gives names that often meet in one program colours that are far apart.
+  const HUES = 20, SEED = 126220;
+  const PALETTE = Array.from({ length: 2 * HUES }, (_, i) => (i < HUES ? oklch(0.535, 0.13, i * 18 + 10) : oklch(0.44, 0.11, (i - HUES) * 18 + 10)));
+
+  /** One colour a name, in every page and run: it follows from the name alone. */
+  Report.nameColour = (name) => {
+    let hash = SEED;
+    for (const letter of name) hash = Math.imul(hash ^ letter.codePointAt(0), 16777619) >>> 0;
+    hash = Math.imul(hash ^ (hash >>> 15), 0x2c1b3c6d) >>> 0;
+    return PALETTE[((hash ^ (hash >>> 12)) >>> 0) % PALETTE.length];
+  };
+  Report.colourOf = (run, name, copy) => {
+    if (copy) return COPY;
+    run.colours ??= run.strings.map(() => null);
+    return (run.colours[name] ??= Report.nameColour(run.strings[name]));
+  };
+
+  /** Every colour of a drawing and what it stands for. */
+  Report.legend = (run, idle) => {
+    const el = Report.el, seen = new Set();
+    const kernels = run.kernels.filter((kernel) => { const key = kernel.copy ? "copies" : kernel.name; return !seen.has(key) && seen.add(key); });
+    const item = (kernel) => el("li", {}, Report.dot(Report.colourOf(run, kernel.name, kernel.copy)), kernel.copy ? "copies" : run.strings[kernel.name]);
+    const rest = kernels.slice(LEGEND_MAX);
+    return el("ul", { class: "legend", "aria-label": "Colours" },
+      kernels.slice(0, LEGEND_MAX).map(item),
+      rest.length ? el("li", {}, el("details", {}, el("summary", {}, `${Report.count(rest.length)} more`), el("ul", { class: "legend" }, rest.map(item)))) : null,
+      run.timed ? el("li", {}, Report.dot("var(--path)"), "critical path") : null,
+      idle ? Report.CAUSES.map((cause, i) => el("li", { title: Report.CAUSES_ABOUT[i] }, Report.dot(`var(${Report.causeVariable(i)})`), `idle: ${cause}`)) : null);
+  };
   Report.opColour = (run, op) => Report.colourOf(run, run.ops.name[op], run.ops.copy[op]);
   Report.dot = (colour) => Report.el("span", { class: "dot", style: `background:${colour}`, "aria-hidden": "true" });
   Report.causeVariable = (cause) => ["--gap-data", "--gap-transfer", "--gap-lane", "--gap-dispatch", "--gap-nothing"][cause];
@@ -57,7 +99,7 @@
   Report.theme = () => colours;
   Report.readTheme = () => {
     const style = getComputedStyle(document.documentElement);
-    const names = ["page", "card", "ink", "soft", "faint", "line", "line-strong", "accent", "accent-soft", "path", "node", "edge", "lane", "sans",
+    const names = ["page", "card", "ink", "soft", "faint", "line", "line-strong", "accent", "accent-soft", "path", "node", "edge", "lane", "copy", "sans",
       "gap-data", "gap-transfer", "gap-lane", "gap-dispatch", "gap-nothing"];
     colours = Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
     colours.gaps = [0, 1, 2, 3, 4].map((cause) => colours[Report.causeVariable(cause).slice(2)]);
@@ -65,6 +107,7 @@
 
   /** A round time: with as many digits after the point as tell it from one `step` before, and no zeros at the end. */
   Report.tickTime = (ns, step) => {
+    if (ns === 0) return "0";
     const [size, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]].find(([size]) => ns >= size) || [1, "ns"];
     const places = Math.max(0, Math.ceil(Math.log10(size / step) - 1e-9));
     return `${Number((ns / size).toFixed(Math.min(places, 12)))}\u202f${unit}`;

@@ -49,17 +49,32 @@
     x(op) { return this.run.ops.x[op] * COLUMN; }
     y(op) { return this.run.ops.row[op] * ROW; }
 
-    element() {
+    /** With the controls, `choice` between groups and tasks. */
+    element(choice = null) {
       const box = (label, name) => el("label", {},
         el("input", { type: "checkbox", checked: this[name], onchange: (event) => { this[name] = event.target.checked; this.plot.ask(); } }), label);
       const hidden = this.run.edges.hidden.reduce((sum, one) => sum + one, 0);
       return el("div", { class: "view full" },
         el("div", { class: "controls" },
-          this.plot.buttons(),
+          this.plot.buttons(), choice, this.back = el("span", { class: "soft", hidden: true }),
           hidden ? box(`Edges that others imply (${Report.count(hidden)})`, "all") : null,
           this.run.timed ? box("Critical path", "path") : null,
           el("span", { class: "space" }), this.status),
-        this.plot.stage);
+        this.plot.stage, Report.legend(this.run, false));
+    }
+
+    /** Brings the tasks of the one opened group into sight, and names it. */
+    showOnly() {
+      const { only, run } = this;
+      this.back.hidden = !only;
+      if (!only) return this.plot.fit();
+      const { ops, name, phase } = only.group;
+      this.back.textContent = `${run.strings[name]}, phase ${phase + 1}`;
+      const xs = ops.map((op) => this.x(op)), ys = ops.map((op) => this.y(op));
+      const least = (all) => all.reduce((a, b) => Math.min(a, b)), most = (all) => all.reduce((a, b) => Math.max(a, b));
+      const { plot } = this, [x0, x1, y0, y1] = [least(xs) - COLUMN, most(xs) + COLUMN, least(ys) - ROW, most(ys) + ROW];
+      const zoom = Math.min(plot.width / (x1 - x0), plot.height / (y1 - y0), 1);
+      return plot.show(x0, x1, (y0 + y1) / 2, zoom);
     }
 
     draw(context, plot) {
@@ -68,11 +83,23 @@
       this.drawEdges(context, plot, seen);
       this.drawSelectedEdges(context, plot);
       this.drawNodes(context, plot, seen, zoom);
+      if (this.only) this.fadeOthers(context, plot, seen);
       this.markSelected(context, plot);
       const drawn = seen.merged ? "Tasks drawn as blocks" : `${Report.plural(seen.ops.length, "task")} in sight`;
       const edges = seen.step > 1 ? `, edges of one in ${seen.step}` : "";
       const path = this.path && this.run.timed && !this.marksPath(seen) ? ", no critical path" : "";
       this.status.textContent = drawn + edges + path + (seen.merged || seen.step > 1 ? ": zoom in for more" : "");
+    }
+
+    /** Everything but the opened group. */
+    fadeOthers(context, plot, seen) {
+      context.fillStyle = Report.theme().card;
+      context.globalAlpha = 0.72;
+      const wide = Math.max(WIDE * plot.zoom, 2) + 4, high = Math.max(HIGH * plot.zoom, 2) + 4;
+      for (const op of seen.ops) {
+        if (!this.only.has(op)) context.fillRect(plot.toX(this.x(op)) - wide / 2, plot.toY(this.y(op)) - high / 2, wide, high);
+      }
+      context.globalAlpha = 1;
     }
 
     /** What is in sight: at most one op in a cell of a few pixels. */
@@ -245,7 +272,7 @@
       const { run } = this, { op: ops, kind } = run.path;
       context.fillStyle = Report.theme().path;
       ops.forEach((op, step) => {
-        if (kind[step] === 2) return;
+        if (!Report.ran(kind[step])) return;
         const x = plot.toX(this.x(op)), y = plot.toY(this.y(op));
         if (x < -wide || y < -high || x > plot.width + wide || y > plot.height + high) return;
         context.fillRect(x - wide / 2, y + high / 2 - Math.max(1.5, high * 0.22), wide, Math.max(1.5, high * 0.22));
@@ -344,6 +371,7 @@
     const lines = [run.label(op)];
     if (run.timedOp(op)) lines.push(`${Report.time(run.ops.length[op])} from ${Report.time(run.ops.start[op])} on ${run.laneName(run.ops.lane[op])}`);
     lines.push(`waits for ${Report.count(run.waitsFor(op).length)}, waited on by ${Report.count(run.waitedOnBy(op).length)}`);
+    if (run.outlierText(op)) lines.push(run.outlierText(op));
     if (run.onPath[op]) lines.push("on the critical path");
     return lines.join("\n");
   };

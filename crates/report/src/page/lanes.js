@@ -1,64 +1,142 @@
-// The swimlane: lanes over time, the critical path through them, and gaps coloured by cause.
+// The swimlane: lanes over time, the critical path through them, gaps coloured by cause, and above the lanes of each device how
+// busy they were.
 (() => {
   const { el, CAUSES } = Report;
-  const LEFT = 128, TOP = 30, ROOM = 8;
+  const TOP = 30, ROOM = 8;
+  // The track of a device above its lanes.
+  const TRACK = 34;
+  const HIGH_MIN = 18, HIGH_MAX = 120;
 
   class LanesView {
     constructor(run) {
       this.run = run;
       this.gaps = true;
       this.path = true;
-      this.high = Math.max(18, Math.min(68, Math.floor(600 / Math.max(run.lanes.length, 1)) - ROOM));
-      this.plot = new Report.Plot(this, { label: "Lanes over time. Arrow keys move, plus and minus zoom, 0 shows everything, shift with arrows goes from task to task.", timeOnly: true, left: LEFT, top: TOP, zoomMax: 4 });
+      // On a narrow page names give way to time.
+      this.left = innerWidth < 560 ? 72 : 128;
+      this.plot = new Report.Plot(this, { label: "Lanes over time. Arrow keys move, plus and minus zoom, 0 shows everything, shift with arrows goes from task to task, r selects the range in sight.", timeOnly: true, left: this.left, top: TOP, zoomMax: 4 });
+      this.place(0);
       this.status = el("span", { class: "status", id: "lanes-status" });
     }
 
-    bounds() { return { x0: 0, x1: Math.max(this.run.makespan, 1) * 1.005, y0: 0, y1: this.run.lanes.length * (this.high + ROOM) + ROOM }; }
-    laneY(lane) { return this.plot.toY(lane * (this.high + ROOM) + ROOM); }
+    /** Gives every lane its place: as high as the stage allows. */
+    place(height) {
+      if (this.placedIn === height) return;
+      this.placedIn = height;
+      const devices = this.run.timed ? Report.devicesOf(this.run) : [], count = Math.max(this.run.lanes.length, 1);
+      const room = height - TOP - devices.length * (TRACK + ROOM) - ROOM;
+      this.high = Math.max(HIGH_MIN, Math.min(HIGH_MAX, Math.floor(room / count) - ROOM));
+      this.tops = new Float64Array(this.run.lanes.length);
+      this.tracks = [];
+      let y = ROOM;
+      for (const device of devices) {
+        this.tracks.push({ device, top: y });
+        y += TRACK + ROOM;
+        for (const lane of device.lanes) { this.tops[lane] = y; y += this.high + ROOM; }
+      }
+      this.end = y;
+      this.byTop = Array.from(this.tops.keys()).sort((a, b) => this.tops[a] - this.tops[b]);
+      this.sortedTops = Float64Array.from(this.byTop, (lane) => this.tops[lane]);
+    }
+
+    bounds() {
+      this.place(this.plot ? this.plot.height : 0);
+      return { x0: 0, x1: Math.max(this.run.makespan, 1) * 1.005, y0: 0, y1: this.end };
+    }
+    laneY(lane) { return this.plot.toY(this.tops[lane]); }
+    /** Lanes of which something is in sight. */
+    inSight() {
+      const { plot } = this, low = plot.fromY(TOP) - this.high, high = plot.fromY(plot.height);
+      return this.byTop.slice(Report.lowerBound(this.sortedTops, low), Report.lowerBound(this.sortedTops, high));
+    }
 
     element() {
       if (!this.run.timed) return Report.untimed("Nothing to show over time");
       const box = (label, name) => el("label", {},
         el("input", { type: "checkbox", checked: true, onchange: (event) => { this[name] = event.target.checked; this.plot.ask(); } }), label);
-      this.plot.stage.style.maxHeight = `${this.bounds().y1 + TOP + 4}px`;
+      this.overview = new Report.Overview(this.run, this.plot, this.left);
       return el("div", { class: "view full" },
-        el("div", { class: "controls" }, this.plot.buttons(), box("Critical path", "path"), box("Gaps", "gaps"), el("span", { class: "space" }), this.status),
+        el("div", { class: "controls" }, this.plot.buttons(), box("Critical path", "path"), box("Gaps", "gaps"),
+          el("button", { type: "button", title: "Or drag along the axis", onclick: () => this.range(...this.plot.span()) }, "Select the range in sight"),
+          el("span", { class: "space" }), this.status),
+        this.overview.stage,
         this.plot.stage,
-        el("ul", { class: "legend", "aria-label": "Colours" },
-          el("li", { class: "soft" }, "Idle for"),
-          CAUSES.map((cause, i) => el("li", {}, Report.dot(`var(${Report.causeVariable(i)})`), cause)),
-          this.run.kernels.slice(0, 8).map((kernel) => el("li", {}, Report.dot(Report.colourOf(this.run, kernel.name, kernel.copy)), this.run.strings[kernel.name]))));
+        Report.legend(this.run, true));
     }
 
+    /** Selects a range of time. */
+    range(from, until) { Report.app.selectRange([Math.max(0, from), Math.min(until, this.run.makespan)]); }
+
     draw(context, plot) {
-      const { run } = this, colours = Report.theme();
-      const first = Math.max(0, Math.floor(plot.fromY(TOP) / (this.high + ROOM)) - 1);
-      const last = Math.min(run.lanes.length - 1, Math.ceil(plot.fromY(plot.height) / (this.high + ROOM)));
+      const { left } = this, colours = Report.theme(), lanes = this.inSight();
       context.save();
       context.beginPath();
-      context.rect(LEFT, TOP, plot.width - LEFT, plot.height - TOP);
+      context.rect(left, TOP, plot.width - left, plot.height - TOP);
       context.clip();
-      for (let lane = first; lane <= last; lane++) {
+      for (const lane of lanes) {
         context.fillStyle = colours.lane;
-        context.fillRect(LEFT, this.laneY(lane), plot.width - LEFT, this.high);
+        context.fillRect(left, this.laneY(lane), plot.width - left, this.high);
         if (this.gaps) this.drawGaps(context, plot, lane);
         this.drawOps(context, plot, lane);
       }
+      this.drawTracks(context, plot);
       if (this.path) this.drawPath(context, plot);
       this.drawSelection(context);
+      this.drawRange(context, plot);
       context.restore();
       this.drawAxis(context, plot);
-      this.drawNames(context, plot, first, last);
-      this.status.textContent = `${Report.time(plot.fromX(plot.width) - plot.fromX(LEFT))} in sight`;
+      this.drawNames(context, plot, lanes);
+      this.status.textContent = `${Report.time(plot.fromX(plot.width) - plot.fromX(left))} in sight`;
+      if (this.overview) this.overview.draw();
+    }
+
+    /** Above the lanes of each device: the share of them at work, and the bandwidth of its copies. */
+    drawTracks(context, plot) {
+      const { left } = this, colours = Report.theme();
+      for (const { device, top } of this.tracks) {
+        const y = plot.toY(top), bottom = y + TRACK;
+        if (bottom < TOP || y > plot.height) continue;
+        context.fillStyle = colours.accent;
+        context.globalAlpha = 0.4;
+        context.beginPath();
+        context.moveTo(left, bottom);
+        for (let px = left; px < plot.width; px++) context.lineTo(px, bottom - device.share(plot.fromX(px), plot.fromX(px + 1)) * TRACK);
+        context.lineTo(plot.width, bottom);
+        context.fill();
+        context.globalAlpha = 1;
+        context.fillStyle = colours.line;
+        context.fillRect(left, bottom, plot.width - left, 1);
+        if (!device.bytes) continue;
+        context.strokeStyle = colours.copy;
+        context.lineWidth = 1.2;
+        context.beginPath();
+        for (let px = left; px < plot.width; px++) {
+          const rate = device.bytes.mean(plot.fromX(px), plot.fromX(px + 1));
+          context.lineTo(px, bottom - (rate / device.bytes.most) * (TRACK - 2) - 1);
+        }
+        context.stroke();
+      }
+    }
+
+    drawRange(context, plot) {
+      const { range } = Report.app;
+      if (!range) return;
+      const [x0, x1] = range.map((time) => plot.toX(time));
+      context.fillStyle = Report.theme().ink;
+      context.globalAlpha = 0.07;
+      context.fillRect(x0, TOP, x1 - x0, plot.height);
+      context.globalAlpha = 0.7;
+      for (const x of [x0, x1]) context.fillRect(x - 0.5, TOP, 1, plot.height);
+      context.globalAlpha = 1;
     }
 
     /** Calls `paint(item, x, width)` for what is in sight of a track, one item a pixel at most. */
     sweep(track, paint) {
       const { plot } = this, until = plot.fromX(plot.width), pixel = 1 / plot.zoom;
-      let at = track.firstEnding(plot.fromX(LEFT));
+      let at = track.firstEnding(plot.fromX(this.left));
       while (at < track.items.length && track.starts[at] <= until) {
-        const x = Math.max(plot.toX(track.starts[at]), LEFT - 2), end = Math.min(plot.toX(track.ends[at]), plot.width + 2);
-        if (end >= LEFT) paint(track.items[at], x, end - x);
+        const x = Math.max(plot.toX(track.starts[at]), this.left - 2), end = Math.min(plot.toX(track.ends[at]), plot.width + 2);
+        if (end >= this.left) paint(track.items[at], x, end - x);
         at = end - x >= 1 ? at + 1 : track.past(at, pixel);
       }
     }
@@ -85,21 +163,23 @@
       context.textBaseline = "middle";
       context.fillStyle = "#fff";
       for (const [op, x, width] of labels) {
-        const inset = Math.max(x, LEFT) + 6;
-        context.fillText(Report.clip(context, width > 90 ? run.label(op) : run.name(op), x + width - inset - 5), inset, y + high / 2 + 0.5);
+        const inset = Math.max(x, this.left) + 6;
+        const bytes = run.ops.bytes[op];
+        const text = bytes && width > 90 ? `${run.name(op)}  ${Report.bytes(bytes)} at ${Report.rate(bytes, run.ops.length[op])}` : width > 90 ? run.label(op) : run.name(op);
+        context.fillText(Report.clip(context, text, x + width - inset - 5), inset, y + high / 2 + 0.5);
       }
     }
 
     drawPath(context, plot) {
       const { run } = this, { path } = run, colours = Report.theme();
-      const from = plot.fromX(LEFT), until = plot.fromX(plot.width), pixel = 2 / plot.zoom;
+      const from = plot.fromX(this.left), until = plot.fromX(plot.width), pixel = 2 / plot.zoom;
       context.strokeStyle = colours.path;
       context.lineWidth = 2;
       context.lineJoin = "round";
       context.beginPath();
       let step = Math.max(0, Report.lowerBound(path.start, from) - 2), before = null;
       while (step < path.op.length && path.start[step] <= until) {
-        if (path.kind[step] < 2) {
+        if (Report.ran(path.kind[step])) {
           const lane = run.ops.lane[path.op[step]], y = this.laneY(lane) + this.high - 2;
           const x0 = plot.toX(path.start[step]), x1 = plot.toX(path.start[step] + path.length[step]);
           if (before) { context.lineTo(x0, before.y); context.lineTo(x0, y); } else context.moveTo(x0, y);
@@ -138,52 +218,49 @@
     }
 
     drawAxis(context, plot) {
-      const colours = Report.theme();
+      const colours = Report.theme(), { left } = this;
       context.fillStyle = colours.card;
       context.fillRect(0, 0, plot.width, TOP);
-      context.font = `12px ${colours.sans}`;
-      context.textBaseline = "middle";
-      context.textAlign = "center";
-      const ticks = Report.ticks(plot.fromX(LEFT), plot.fromX(plot.width), plot.width / 130);
-      for (const tick of ticks) {
-        const x = plot.toX(tick);
-        context.fillStyle = colours.line;
-        context.fillRect(x, TOP - 7, 1, 7);
-        context.fillStyle = colours.soft;
-        if (x > LEFT + 20 && x < plot.width - 26) context.fillText(Report.tickTime(tick, ticks.step), x, TOP / 2 - 1);
-      }
-      context.textAlign = "left";
-      context.fillStyle = colours.line;
-      context.fillRect(0, TOP, plot.width, 1);
+      Report.drawTimeAxis(context, plot, left, TOP);
     }
 
-    drawNames(context, plot, first, last) {
-      const { run } = this, colours = Report.theme();
+    drawNames(context, plot, lanes) {
+      const { run, left } = this, colours = Report.theme();
       context.save();
       context.beginPath();
-      context.rect(0, TOP + 1, LEFT, plot.height);
+      context.rect(0, TOP + 1, left, plot.height);
       context.clip();
       context.fillStyle = colours.card;
-      context.fillRect(0, TOP + 1, LEFT - 1, plot.height);
+      context.fillRect(0, TOP + 1, left - 1, plot.height);
       context.textBaseline = "middle";
-      for (let lane = first; lane <= last; lane++) {
+      const inset = left > 100 ? 14 : 6, room = left - inset - 8;
+      const write = (text, y, font, colour) => {
+        context.font = font;
+        context.fillStyle = colour;
+        context.fillText(Report.clip(context, text, room), inset, y);
+      };
+      for (const lane of lanes) {
         const y = this.laneY(lane) + this.high / 2, two = this.high >= 32;
-        context.font = `500 13px ${colours.sans}`;
-        context.fillStyle = colours.ink;
-        context.fillText(Report.clip(context, run.laneName(lane), LEFT - 22), 14, two ? y - 8 : y);
-        if (!two) continue;
-        context.font = `12px ${colours.sans}`;
-        context.fillStyle = colours.faint;
-        context.fillText(`${Report.percent(run.lanes[lane].busy, run.makespan)} busy`, 14, y + 9);
+        write(run.lanes[lane].name || `lane ${lane}`, two ? y - 8 : y, `500 13px ${colours.sans}`, colours.ink);
+        const busy = Report.percent(run.lanes[lane].busy, run.makespan);
+        if (two) write(left > 100 ? `${busy} busy` : busy, y + 9, `12px ${colours.sans}`, colours.faint);
+      }
+      for (const { device, top } of this.tracks) {
+        const y = plot.toY(top) + TRACK / 2, [from, until] = plot.span();
+        write(device.name || "lanes", y - 8, `600 13px ${colours.sans}`, colours.ink);
+        const busy = Report.percent(device.share(Math.max(from, 0), Math.min(until, run.makespan)), 1), share = left > 100 ? `${busy} at work` : busy;
+        write(device.bytes && left > 100 ? `\u2264 ${Report.rate(device.bytes.most, 1)}` : share, y + 8, `12px ${colours.sans}`, colours.faint);
       }
       context.restore();
     }
 
     hit(px, py) {
       const { run, plot } = this;
-      const lane = Math.floor((plot.fromY(py) - ROOM) / (this.high + ROOM));
-      if (px < LEFT || py < TOP || lane < 0 || lane >= run.lanes.length) return null;
-      if (plot.fromY(py) - ROOM - lane * (this.high + ROOM) > this.high) return null;
+      if (px < this.left || py < TOP) return null;
+      const y = plot.fromY(py), track = this.tracks.find(({ top }) => y >= top && y <= top + TRACK);
+      if (track) return { device: track.device, px };
+      const lane = this.byTop[Report.lowerBound(this.sortedTops, y + 1e-9) - 1];
+      if (lane === undefined || y - this.tops[lane] > this.high) return null;
       const op = this.at(run.tracks[lane], px);
       if (op !== null) return { op };
       const gap = this.at(run.gapTracks[lane], px);
@@ -198,18 +275,24 @@
       return null;
     }
 
-    tip({ op, gap }) {
+    tip({ op, gap, device, px }) {
       const { run } = this;
+      if (device) {
+        const [from, until] = [this.plot.fromX(px), this.plot.fromX(px + 1)];
+        const lines = [`${device.name || "lanes"}: ${Report.percent(device.share(from, until), 1)} of ${Report.plural(device.computing, "lane")} at work`];
+        if (device.bytes) lines.push(`copies at ${Report.rate(device.bytes.mean(from, until), 1)}`);
+        return lines.join("\n");
+      }
       if (op !== undefined) return Report.opTip(run, op);
       const { cause, length, before, on } = run.gaps;
-      const lines = [`Idle for ${Report.time(length[gap])}: ${CAUSES[cause[gap]]}`];
+      const lines = [`Idle for ${Report.time(length[gap])}: ${CAUSES[cause[gap]]}`, Report.CAUSES_ABOUT[cause[gap]]];
       if (on[gap] >= 0) lines.push(`while ${run.label(on[gap])} ran on ${run.laneName(run.ops.lane[on[gap]])}`);
       if (before[gap] >= 0) lines.push(`before ${run.label(before[gap])}`);
       return lines.join("\n");
     }
 
     pick(hit) {
-      if (!hit) return Report.app.select(-1);
+      if (!hit || hit.device) return Report.app.select(-1);
       const op = hit.op !== undefined ? hit.op : this.run.gaps.before[hit.gap];
       return op >= 0 ? Report.app.select(op) : undefined;
     }
@@ -221,7 +304,7 @@
         const track = run.tracks.find((one) => one.items.length);
         return track ? Report.app.select(track.items[0], true) : undefined;
       }
-      const lane = run.ops.lane[op] + dy, track = run.tracks[lane];
+      const lane = this.byTop[this.byTop.indexOf(run.ops.lane[op]) + dy], track = run.tracks[lane];
       if (!track || !track.items.length) return undefined;
       const at = dy ? Math.min(track.firstStarting(run.ops.start[op]), track.items.length - 1) : track.items.indexOf(op) + dx;
       return at >= 0 && at < track.items.length ? Report.app.select(track.items[at], true) : undefined;
@@ -231,7 +314,7 @@
       const { run, plot } = this;
       if (!run.timedOp(op)) return;
       const readable = 140 / Math.max(run.ops.length[op], run.makespan * 1e-7, 1);
-      plot.show(run.ops.start[op], run.end(op), run.ops.lane[op] * (this.high + ROOM), Math.max(plot.zoom, Math.min(readable, plot.zoomMin * 4000)));
+      plot.show(run.ops.start[op], run.end(op), this.tops[run.ops.lane[op]], Math.max(plot.zoom, Math.min(readable, plot.zoomMin * 4000)));
     }
   }
 

@@ -60,7 +60,7 @@
       const select = choice.querySelector("select");
       if (select) select.value = this.number;
       this.plot.stage.style.cssText = "flex:none;height:max(420px, 62vh)";
-      return el("div", { class: "view full", style: "height:auto" }, el("div", { class: "controls" }, this.plot.buttons(), choice, el("span", { class: "space" })), this.plot.stage, this.list);
+      return el("div", { class: "view full", style: "height:auto" }, el("div", { class: "controls" }, this.plot.buttons(), choice, el("span", { class: "space" })), this.plot.stage, this.list, Report.bufferTable(run));
     }
 
     fill() {
@@ -142,7 +142,7 @@
         for (let at = track.firstEnding(plot.fromX(LEFT)); at < track.items.length && track.starts[at] <= until;) {
           const i = track.items[at], [y, tall] = this.box(i);
           const x = Math.max(plot.toX(track.starts[at]), LEFT - 2), end = Math.min(plot.toX(track.ends[at]), plot.width + 2);
-          context.fillStyle = Report.bufferColour(place.label[i]);
+          context.fillStyle = Report.nameColour(run.strings[place.label[i]]);
           if (end >= LEFT) context.fillRect(x, y, Math.max(end - x - 1, 1), tall);
           if (end - x > 40 && tall >= 12) labels.push([i, x, end, y, tall]);
           at = this.inArena || end - x >= 1 ? at + 1 : track.past(at, pixel);
@@ -162,17 +162,7 @@
       context.fillStyle = colours.card;
       context.fillRect(0, 0, plot.width, TOP);
       context.fillRect(0, TOP, LEFT, plot.height);
-      context.font = `12px ${colours.sans}`;
-      context.textBaseline = "middle";
-      context.textAlign = "center";
-      const ticks = Report.ticks(plot.fromX(LEFT), plot.fromX(plot.width), plot.width / 130);
-      for (const tick of ticks) {
-        const x = plot.toX(tick);
-        context.fillStyle = colours.soft;
-        if (x > LEFT + 20 && x < plot.width - 26) context.fillText(Report.tickTime(tick, ticks.step), x, TOP / 2 - 1);
-        context.fillStyle = colours.line;
-        context.fillRect(x, TOP - 6, 1, 6);
-      }
+      Report.drawTimeAxis(context, plot, LEFT, TOP);
       context.textAlign = "right";
       for (const value of [0, this.place.peak]) {
         const y = TOP + CURVE - (value ? CURVE - 16 : 0);
@@ -182,8 +172,6 @@
         context.fillRect(LEFT, y, plot.width - LEFT, 1);
       }
       context.textAlign = "left";
-      context.fillStyle = colours.line;
-      context.fillRect(0, TOP, plot.width, 1);
       context.fillStyle = colours.soft;
       context.fillText(this.inArena ? "arena" : "buffers", 14, TOP + CURVE + GAP + 8);
     }
@@ -210,7 +198,5 @@
     reveal() {}
   }
 
-  const COLOURS = ["#4a6fb5", "#2b857b", "#a06a2a", "#7a5aa8", "#a04c6c", "#55793d", "#3a7d9c", "#86683f"];
-  Report.bufferColour = (label) => COLOURS[(label * 7) % COLOURS.length];
   Report.MemoryView = MemoryView;
 })();

@@ -43,6 +43,19 @@
       this.ask();
     }
 
+    /** The part of x that is in sight. */
+    span() { return [this.fromX(this.left), this.fromX(this.width)]; }
+
+    /** Brings `from` to `until` into sight, as near to it as the plot goes. */
+    showSpan(from, until) {
+      if (!this.width) return;
+      this.zoom = Math.max(this.zoomMin, Math.min((this.width - this.left) / Math.max(until - from, 1e-9), this.zoomMax));
+      this.x = (from + until) / 2 - (this.width - this.left) / 2 / this.zoom;
+      this.fitted = false;
+      this.clamp();
+      this.ask();
+    }
+
     toX(x) { return this.left + (x - this.x) * this.zoom; }
     toY(y) { return this.top + (y - this.y) * (this.timeOnly ? 1 : this.zoom); }
     fromX(px) { return this.x + (px - this.left) / this.zoom; }
@@ -103,7 +116,7 @@
 
     listen() {
       const { canvas } = this, touches = new Map();
-      let moved = 0, spread = 0;
+      let moved = 0, spread = 0, ranging = null;
       const place = (event) => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
       canvas.addEventListener("wheel", (event) => {
         event.preventDefault();
@@ -118,6 +131,9 @@
         canvas.setPointerCapture(event.pointerId);
         touches.set(event.pointerId, place(event));
         moved = 0; spread = 0;
+        // On the axis, or with shift, dragging selects a range.
+        const [px, py] = place(event);
+        ranging = this.view.range && px >= this.left && (event.shiftKey || py < this.top) ? this.fromX(px) : null;
       });
       canvas.addEventListener("pointermove", (event) => {
         const [px, py] = place(event), last = touches.get(event.pointerId);
@@ -131,6 +147,11 @@
           return undefined;
         }
         moved += Math.abs(px - last[0]) + Math.abs(py - last[1]);
+        if (ranging !== null) {
+          const at = this.fromX(Math.max(px, this.left));
+          if (moved > 4) this.view.range(Math.min(ranging, at), Math.max(ranging, at));
+          return undefined;
+        }
         if (moved > 4) { Report.tip(); this.panBy(px - last[0], py - last[1]); }
         return undefined;
       });
@@ -161,6 +182,8 @@
       else if (event.key === "+" || event.key === "=") this.zoomBy(ZOOM_STEP);
       else if (event.key === "-") this.zoomBy(1 / ZOOM_STEP);
       else if (event.key === "0" || event.key === "Home") this.fit();
+      else if (event.key === "r" && this.view.range) this.view.range(...this.span());
+      else if (event.key === "Enter" && this.view.enter) this.view.enter();
       else return;
       event.preventDefault();
     }
@@ -171,9 +194,28 @@
       return Report.el("div", { class: "group", role: "group", "aria-label": "Zoom" },
         button("\u2212", "Zoom out", () => this.zoomBy(1 / ZOOM_STEP / ZOOM_STEP)),
         button("+", "Zoom in", () => this.zoomBy(ZOOM_STEP * ZOOM_STEP)),
-        button("Fit", "Show everything", () => this.fit()));
+        button("Fit", "Fit: show everything", () => this.fit()));
     }
   }
+
+  /** Ticks and times above what is drawn from `left` on; the first tick has its label to the right. */
+  Report.drawTimeAxis = (context, plot, left, top) => {
+    const colours = Report.theme();
+    context.font = `12px ${colours.sans}`;
+    context.textBaseline = "middle";
+    const ticks = Report.ticks(plot.fromX(left), plot.fromX(plot.width), (plot.width - left) / 120);
+    for (const tick of ticks) {
+      const x = plot.toX(tick), text = Report.tickTime(tick, ticks.step), wide = context.measureText(text).width;
+      context.fillStyle = colours.line;
+      context.fillRect(x, top - 7, 1, 7);
+      context.fillStyle = colours.soft;
+      // Labels stay whole at both ends.
+      const at = Math.max(left + 2, Math.min(x - wide / 2, plot.width - wide - 2));
+      context.fillText(text, at, top / 2 - 1);
+    }
+    context.fillStyle = colours.line;
+    context.fillRect(0, top, plot.width, 1);
+  };
 
   Report.Plot = Plot;
 })();

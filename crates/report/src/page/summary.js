@@ -11,11 +11,14 @@
         el("p", { class: "lead" }, Report.marked(run.limit)),
         this.numbers(),
         run.timed && run.makespan ? el("section", {}, el("h2", {}, "Critical path"), Report.composition(run)) : null,
+        run.outliers.op.length ? this.outliers() : null,
         run.timed ? this.lanes() : null,
         this.kernels(),
         run.places.length ? this.memory() : null,
-        run.facts.length ? el("section", {}, el("h2", {}, "About this run"), el("div", { class: "card" },
-          Report.table("About this run", [["", ([name]) => name], ["", ([, value]) => value]], run.facts))) : null);
+        run.provenance.length ? el("section", {}, el("h2", {}, "Where it comes from"), Report.card(
+          Report.table("Where it comes from", [["What", ([name]) => name], ["Value", ([, value]) => value]], run.provenance))) : null,
+        run.facts.length ? el("section", {}, el("h2", {}, "About this run"), Report.card(
+          Report.table("About this run", [["What", ([name]) => name], ["Value", ([, value]) => value]], run.facts))) : null);
     }
 
     numbers() {
@@ -24,19 +27,34 @@
       const timed = run.ops.lane.filter((lane) => lane >= 0).length;
       const moved = run.kernels.reduce((sum, kernel) => sum + (kernel.copy ? kernel.bytes : 0), 0);
       const copies = run.kernels.reduce((sum, kernel) => sum + (kernel.copy ? kernel.count : 0), 0);
-      const path = [0, 0, 0];
-      run.path.kind.forEach((kind, step) => { path[kind] += run.path.length[step]; });
+      const path = run.pathTimes();
       const peak = run.places.reduce((sum, place) => sum + Report.reserved(place), 0);
       const entries = [
         run.timed && ["Time", Report.time(run.makespan), "first start to last end"],
         ["Tasks", Report.count(run.count), timed < run.count && timed ? `${Report.count(timed)} of them timed` : `longest chain ${Report.count(run.depth)}`],
         ["Edges", Report.count(shown), `and ${Report.count(run.edges.hidden.length - shown)} implied by them${run.edges_decided ? "" : ", at least"}`],
         run.timed && ["Parallelism", (run.work / Math.max(run.makespan, 1)).toFixed(2), `ops at a time, on ${Report.plural(run.lanes.length, "lane")}`],
-        run.timed && ["Path: stalls", Report.percent(path[2], run.makespan), `compute ${Report.percent(path[0], run.makespan)}, copies ${Report.percent(path[1], run.makespan)}`],
+        run.timed && ["Path: stalls", Report.percent(path[2] + path[3], run.makespan), `compute ${Report.percent(path[0], run.makespan)}, copies ${Report.percent(path[1], run.makespan)}`],
+        run.timed && ["Chain of data", Report.time(run.chain.time), `${Report.percent(run.chain.time, run.makespan)} of the run: what no lane can save`],
         copies > 0 && ["Moved", moved ? Report.bytes(moved) : "–", `in ${Report.plural(copies, "copy").replace("copys", "copies")}`],
         peak > 0 && ["Peak memory", Report.bytes(peak), run.places.length > 1 ? `in ${Report.plural(run.places.length, "place")}` : run.places[0].name],
       ].filter(Boolean);
       return el("dl", { class: "numbers" }, entries.map(([name, value, more]) => el("div", {}, el("dt", {}, name), el("dd", {}, value, el("small", {}, more)))));
+    }
+
+    outliers() {
+      const { run } = this, { op: ops, median, why } = run.outliers;
+      const card = el("div", { class: "card" });
+      Report.paged(card, Array.from(ops.keys()), (items) => Report.table("Outliers", [
+        ["Task", (i) => el("button", { class: "link", type: "button" }, Report.dot(Report.opColour(run, ops[i])), run.label(ops[i]))],
+        ["Took", (i) => Report.time(run.ops.length[ops[i]]), true],
+        ["Median", (i) => Report.time(median[i]), true],
+        ["Times", (i) => `${Math.round(run.ops.length[ops[i]] / Math.max(median[i], 1))}\u00d7`, true],
+        ["At", (i) => Report.time(run.ops.start[ops[i]]), true],
+        ["Likely", (i) => why[i].replace(/^likely /, "")],
+      ], items, (i) => { Report.app.open("lanes"); Report.app.select(ops[i], true); }), 8);
+      return el("section", {}, el("h2", {}, Report.plural(ops.length, "outlier")),
+        el("p", { class: "note" }, "Tasks that took far longer than others of their name. What would help is judged as if they had taken the median."), card);
     }
 
     lanes() {
@@ -50,10 +68,11 @@
         ["Lane", (lane) => run.laneName(lane.number)],
         ["Tasks", (lane) => Report.count(lane.ops), true],
         ["Busy", (lane) => Report.percent(lane.busy, run.makespan), true],
-        ["", bar],
+        ["Over the run", bar],
         ...CAUSES.map((cause, i) => [`Idle: ${cause}`, (lane) => (lane.idle[i] ? Report.percent(lane.idle[i], run.makespan) : el("span", { class: "faint" }, "–")), true]),
       ], items), 64);
-      return el("section", {}, el("h2", {}, "Lanes"), card);
+      const met = CAUSES.map((_, cause) => cause).filter((cause) => run.lanes.some((lane) => lane.idle[cause]));
+      return el("section", {}, el("h2", {}, "Lanes"), card, met.length ? Report.causesExplained(met) : null);
     }
 
     kernels() {
@@ -66,7 +85,9 @@
         columns.push(
           ["Time", (kernel) => Report.time(kernel.total), true],
           ["Of all work", (kernel) => Report.percent(kernel.total, run.work), true],
+          ["Median", (kernel) => Report.time(kernel.median), true],
           ["Mean", (kernel) => Report.time(kernel.total / kernel.count), true],
+          ["95th percentile", (kernel) => Report.time(kernel.p95), true],
           ["Longest", (kernel) => Report.time(kernel.max), true],
           ["On the critical path", (kernel) => Report.percent(kernel.path, run.makespan), true]);
       }
@@ -78,7 +99,7 @@
 
     memory() {
       const { run } = this;
-      return el("section", {}, el("h2", {}, "Memory"), el("div", { class: "card" }, Report.table("Memory", [
+      return el("section", {}, el("h2", {}, "Memory"), Report.card(Report.table("Memory", [
         ["Where", (place) => place.name || "memory"],
         ["Buffers", (place) => Report.count(place.bytes.length), true],
         ["Reserved", (place) => Report.bytes(Report.reserved(place)), true],

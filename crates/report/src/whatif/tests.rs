@@ -29,9 +29,11 @@ fn without_a_change_the_schedule_takes_what_it_took() {
         let run = any_run(rng);
         let graph = Graph::new(&run).unwrap();
         let (start, end) = run.span_ns().unwrap();
-        let replay = Replay::new(&run, &graph).unwrap();
+        let outliers = crate::outliers::outliers(&run);
+        let replay = Replay::new(&run, &graph, &outliers).unwrap();
         assert_eq!(replay.makespan_ns(None), end - start);
-        for change in [Change::FreeCopies, Change::NoStalls, Change::MoreLanes] {
+        for change in [Change::FreeCopies, Change::NoStalls, Change::MoreLanes, Change::NoOutliers]
+        {
             assert!(replay.makespan_ns(Some(&change)) <= end - start, "{change}");
         }
     });

@@ -23,9 +23,10 @@ fn the_path_tiles_the_makespan() {
         for pair in path.steps.windows(2) {
             assert_eq!(pair[0].end_ns, pair[1].start_ns, "{pair:?}");
         }
-        let parts =
-            [StepKind::Compute, StepKind::Copy, StepKind::Stall].map(|kind| path.time_ns(kind));
+        let parts = StepKind::ALL.map(|kind| path.time_ns(kind));
         assert_eq!(parts.iter().sum::<u64>(), end - start);
+        let links = path.link_times();
+        assert_eq!(links.data_ns + links.lane_ns, parts[0] + parts[1]);
     });
 }
 
@@ -35,7 +36,7 @@ fn steps_say_what_ran_and_how_it_depends_on_the_step_before() {
         let (ops, lanes) = (1 + rng.below(120), 1 + rng.below(6));
         let run = random_run(rng, ops, lanes);
         let steps = Analysis::of(&run).unwrap().path.steps;
-        let ran: Vec<_> = steps.iter().filter(|step| step.kind != StepKind::Stall).collect();
+        let ran: Vec<_> = steps.iter().filter(|step| step.kind.ran()).collect();
         for step in &ran {
             // Clocks agree here, so that every op counts in full.
             let timing = run.ops[step.op as usize].timing.unwrap();

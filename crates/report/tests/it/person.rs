@@ -33,7 +33,7 @@ fn use_the_page(test: &str, run: &RunRecord) {
     let all = page.until("#lanes-status", "the swimlane says how much it shows", |text| {
         text.ends_with("in sight")
     });
-    page.wheel("canvas", -300);
+    page.wheel(".stage canvas", -300);
     page.until("#lanes-status", "the wheel zooms in", |text| text != all);
 
     let said = page.console();

@@ -116,6 +116,32 @@ impl Driver {
         }
     }
 
+    /// Runs `script` in the page and returns what it returns.
+    pub fn run(&self, script: &str) -> Value {
+        self.post("execute/sync", &json!({"script": script, "args": []}))
+    }
+
+    /// Runs `script`, which calls its last argument with what this returns.
+    pub fn run_async(&self, script: &str) -> Value {
+        self.post("execute/async", &json!({"script": script, "args": []}))
+    }
+
+    /// Makes the page `width` by `height`; below the least width of a window, its view does.
+    pub fn resize(&self, width: u32, height: u32) {
+        let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1,
+            "mobile": false});
+        self.post(
+            "goog/cdp/execute",
+            &json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics}),
+        );
+    }
+
+    /// The page as a picture (PNG).
+    pub fn picture(&self) -> Vec<u8> {
+        let text = self.get("screenshot");
+        decode_base64(text.as_str().expect("a picture"))
+    }
+
     /// What the console said since it was asked last.
     pub fn console(&self) -> Vec<String> {
         let log = self.post("se/log", &json!({"type": "browser"}));
@@ -154,6 +180,22 @@ impl Driver {
         assert!(value.get("error").is_none(), "{method} {path}: {value:#}");
         value
     }
+}
+
+/// Bytes from base64 with padding.
+fn decode_base64(text: &str) -> Vec<u8> {
+    const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut bytes, mut bits, mut count) = (Vec::new(), 0u32, 0);
+    for letter in text.bytes() {
+        let Some(value) = LETTERS.iter().position(|&known| known == letter) else { continue };
+        bits = bits << 6 | value as u32;
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+        }
+    }
+    bytes
 }
 
 /// The body of an answer, as long as its header says: the driver keeps connections open.
