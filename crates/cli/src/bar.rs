@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use syncline_files::one_line;
 
+use crate::output::is_quiet;
+
 /// Time before a bar appears, so that short work shows none, and between two updates.
 const STEP: Duration = Duration::from_millis(100);
 const WIDTH: usize = 24;
@@ -24,7 +26,7 @@ impl Bar {
     /// A bar that shows what `look` sees after some time: the share that is done, and words for it.
     /// `None` where standard error is no terminal.
     pub(crate) fn start(look: impl Fn(Duration) -> (f64, String) + Send + 'static) -> Option<Self> {
-        if !std::io::stderr().is_terminal() {
+        if is_quiet() || !std::io::stderr().is_terminal() {
             return None;
         }
         let (stop, stopped) = channel();

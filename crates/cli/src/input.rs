@@ -10,7 +10,10 @@ use syncline::trace::{Trace, TraceError};
 use syncline_files::{read_all, read_file};
 
 use crate::outcome::Failure;
-use crate::output::say;
+use crate::output::note;
+
+/// A byte-order mark in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A trace and the name of the file that it came from.
 pub(crate) struct LoadedTrace {
@@ -27,7 +30,7 @@ impl LoadedTrace {
         let read = Trace::from_bytes(&bytes).map_err(in_file(&file))?;
         if read.end != CaptureEnd::Complete {
             let tasks = read.trace.tasks.len();
-            say(&format!("note: {file}: {} ({tasks} tasks read)", read.end));
+            note(&format!("note: {file}: {} ({tasks} tasks read)", read.end));
         }
         Ok(Self { file, trace: read.trace })
     }
@@ -39,7 +42,12 @@ pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
         true => read_all(File::from(io::stdin().as_fd().try_clone_to_owned()?)),
         false => read_file(path),
     };
-    read().map_err(|source| Failure::Read { file: name_of(path), source })
+    let mut bytes = read().map_err(|source| Failure::Read { file: name_of(path), source })?;
+    // Editors of some systems begin texts with a mark; no form here begins with these bytes.
+    if bytes.starts_with(BYTE_ORDER_MARK) {
+        bytes.drain(..BYTE_ORDER_MARK.len());
+    }
+    Ok(bytes)
 }
 
 /// Names the file in an error about its content.

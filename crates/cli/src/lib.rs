@@ -11,12 +11,14 @@ mod commands;
 mod input;
 mod outcome;
 mod output;
+mod provenance;
+mod units;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
-use clap::Parser;
+use clap::{ColorChoice, Parser};
 use syncline::program::{Program, ProgramRun, ProgramRunError, RunOptions, npy};
 use syncline::report::ReportError;
 use syncline_files::Escaped;
@@ -27,11 +29,24 @@ use crate::output::to_standard_output;
 
 /// A runtime for heterogeneous execution: what must wait for what, and why.
 #[derive(Parser)]
-#[command(name = "syncline", version, propagate_version = true)]
+#[command(name = "syncline", version, propagate_version = true, after_help = EXIT_STATUS)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// No progress, notes or warnings: results and errors only.
+    #[arg(short, long, global = true)]
+    quiet: bool,
+    /// Colours on standard error: on terminals, unless NO_COLOR is set; always; never.
+    #[arg(long, global = true, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN")]
+    color: ColorChoice,
 }
+
+const EXIT_STATUS: &str = "\
+Results go to standard output, everything else to standard error. Exit status:
+  0  success, also where the reader of the output has gone
+  1  a check found something: it is in the output
+  2  wrong usage or input, or the work failed: one line on standard error says why
+  130  interrupted by Ctrl-C";
 
 /// Returns every device found, and what cannot be used and why, as `syncline devices --json` does.
 pub fn devices() -> serde_json::Value {
@@ -81,7 +96,10 @@ pub fn run(arguments: Vec<OsString>) -> u8 {
     }
     let _ = ARGUMENTS.set(arguments.iter().skip(1).cloned().collect());
     match Cli::try_parse_from(&arguments) {
-        Ok(cli) => outcome::exit_code(cli.command.run()),
+        Ok(cli) => {
+            output::speak(cli.quiet, cli.color);
+            outcome::exit_code(cli.command.run())
+        }
         Err(usage) => {
             let text = usage.render().to_string();
             if usage.use_stderr() {

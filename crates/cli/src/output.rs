@@ -4,7 +4,9 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::OnceLock;
 
+use clap::ColorChoice;
 use syncline_files::{Escaped, one_line, write_file};
 
 use crate::input::is_standard;
@@ -21,10 +23,46 @@ pub(crate) fn to_standard_output(
     Ok(outcome)
 }
 
+/// How this process speaks on standard error, as its options say.
+#[derive(Clone, Copy, Debug)]
+struct Voice {
+    is_quiet: bool,
+    colours: bool,
+}
+
+static VOICE: OnceLock<Voice> = OnceLock::new();
+
+/// Sets how notes, warnings and errors are shown; the first call counts.
+pub(crate) fn speak(is_quiet: bool, color: ColorChoice) {
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let colours = match color {
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto => !plain && io::stderr().is_terminal(),
+    };
+    let _ = VOICE.set(Voice { is_quiet, colours });
+}
+
+/// Whether only results and errors are wanted.
+pub(crate) fn is_quiet() -> bool {
+    VOICE.get().is_some_and(|voice| voice.is_quiet)
+}
+
+/// Says a note or a warning, unless only results are wanted.
+pub(crate) fn note(text: &str) {
+    if !is_quiet() {
+        say(text);
+    }
+}
+
 /// Says `text` in one line on standard error, after the name of the program.
 pub(crate) fn say(text: &str) {
     // There is no other place to say that it cannot be said.
-    let _ = writeln!(io::stderr().lock(), "syncline: {}", one_line(text));
+    let name = match VOICE.get() {
+        Some(Voice { colours: true, .. }) => "\x1b[1;31msyncline:\x1b[0m",
+        _ => "syncline:",
+    };
+    let _ = writeln!(io::stderr().lock(), "{name} {}", one_line(text));
 }
 
 /// Writes the output at `path` as [`syncline_files::Output`] does; `-` is standard output.

@@ -72,9 +72,9 @@ pub(crate) fn to_json(found: &[Found]) -> Value {
 fn print(out: &mut dyn Write, found: &Found) -> io::Result<()> {
     match &found.devices {
         Ok(devices) => devices.iter().try_for_each(|info| {
-            let gib = info.memory_bytes as f64 / f64::from(1 << 30);
+            let memory = crate::units::bytes(info.memory_bytes);
             let can = abilities(info).join(", ");
-            writeln!(out, "{:9} {}, {gib:.1} GiB: {can}", info.spec.to_string(), info.name)
+            writeln!(out, "{:9} {}, {memory}: {can}", info.spec.to_string(), info.name)
         }),
         Err(why) => writeln!(out, "{:9} cannot be used: {why}", found.backend.name()),
     }?;

@@ -10,6 +10,7 @@ use syncline::device::registry::Found;
 
 use crate::outcome::{Failure, Outcome};
 use crate::output::to_standard_output;
+use crate::units::bytes as bytes_text;
 
 /// Arguments of `doctor`.
 #[derive(Args)]
@@ -108,8 +109,8 @@ fn shared_memory() -> Check {
     let found = match rustix::fs::statvfs("/dev/shm") {
         Err(error) => Err(format!("/dev/shm: {error}")),
         Ok(folder) => match folder.f_blocks.saturating_mul(folder.f_frsize) {
-            bytes if bytes < SHARED_BYTES_MIN => Err(format!("{} in all", binary(bytes))),
-            bytes => Ok(format!("{} in all", binary(bytes))),
+            bytes if bytes < SHARED_BYTES_MIN => Err(format!("{} in all", bytes_text(bytes))),
+            bytes => Ok(format!("{} in all", bytes_text(bytes))),
         },
     };
     Check {
@@ -164,13 +165,6 @@ fn huge_pages() -> Check {
         found,
         means: "large copies miss the translation cache more often",
         remedy: "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
-    }
-}
-
-fn binary(bytes: u64) -> String {
-    match bytes {
-        0..1_073_741_824 => format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
-        _ => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
     }
 }
 

@@ -23,7 +23,8 @@ use syncline_files::Escaped;
 use crate::input::{is_standard, name_of, read_bytes};
 use crate::outcome::{Failure, Outcome};
 use crate::output::{expect_folder, to_file, to_standard_output};
-use summary::Facts;
+use crate::provenance::Provenance;
+use summary::{Facts, devices};
 
 /// Arguments of `run`.
 #[derive(Args)]
@@ -106,7 +107,8 @@ impl RunArgs {
         };
         let differences = self.check.then(|| check(&program, &run, &self.options())).transpose();
         let differences = differences.map_err(|error| failed(&error))?;
-        self.write_outputs(&program, &run)?;
+        let provenance = self.provenance(&program, &run);
+        self.write_outputs(&program, &run, &provenance)?;
 
         // Names of arguments and regions are for readers of the report.
         let is_read = self.report.is_some() || self.trace_file.is_some();
@@ -119,11 +121,12 @@ impl RunArgs {
         };
         let analysis = Analysis::of(&report).map_err(|error| failed(&error))?;
         if let Some(path) = &self.trace_file {
-            to_file(path, |out| chrome::write(out, &report, &analysis))?;
+            to_file(path, |out| chrome::write(out, &report, &analysis, &provenance))?;
         }
         let facts = Facts::of(&program, &run, &report, &analysis, differences.as_deref());
         if let Some(path) = &self.report {
             report.facts = facts.lines();
+            report.provenance = provenance.lines();
             let page = render(&[report]).map_err(|error| failed(&error))?;
             to_file(path, |out| out.write_all(page.as_bytes()))?;
         }
@@ -133,7 +136,7 @@ impl RunArgs {
         };
         let print = |out: &mut dyn Write| {
             match self.json {
-                true => writeln!(out, "{:#}", facts.to_json())?,
+                true => writeln!(out, "{:#}", facts.to_json(&provenance))?,
                 false => facts.print(out)?,
             }
             Ok(outcome)
@@ -157,7 +160,7 @@ impl RunArgs {
     }
 
     fn execute(&self, program: &Program) -> Result<ProgramRun, ProgramRunError> {
-        let repeats = if self.mode == Mode::Serial { 1 } else { self.repeat };
+        let repeats = self.repeats();
         let tasks = u64::from(repeats) * program.tasks().len() as u64;
         let (_bar, progress) = progress::start(tasks).unzip();
         let asked = self.output.iter().map(|(name, _)| program.buffer_named(name));
@@ -180,7 +183,38 @@ impl RunArgs {
         stem.unwrap_or_else(|| name_of(&self.trace))
     }
 
-    fn write_outputs(&self, program: &Program, run: &ProgramRun) -> Result<(), Failure> {
+    /// Where the run comes from. Nothing has run on the machine of a simulation.
+    fn provenance(&self, program: &Program, run: &ProgramRun) -> Provenance {
+        let mut provenance = Provenance::here();
+        match &self.simulate {
+            Some(machine) => {
+                provenance.add("mode", format!("simulated on {}", name_of(machine)));
+            }
+            None => {
+                let mode = self.mode.to_possible_value().expect("no mode is hidden");
+                provenance.add("mode", mode.get_name());
+                provenance.add("repeats", self.repeats());
+                // The plan may have left devices out, or say more of them than was typed.
+                let used = devices(run).iter().filter_map(|name| name.parse().ok()).collect();
+                let used: Vec<DeviceSpec> = used;
+                provenance.add_devices(&used);
+            }
+        }
+        provenance.add_seeds(program);
+        provenance
+    }
+
+    /// How often the program runs; one task after the other, once.
+    fn repeats(&self) -> u32 {
+        if self.mode == Mode::Serial { 1 } else { self.repeat }
+    }
+
+    fn write_outputs(
+        &self,
+        program: &Program,
+        run: &ProgramRun,
+        provenance: &Provenance,
+    ) -> Result<(), Failure> {
         for (name, path) in &self.output {
             let index = program.buffer_named(name).expect("looked up before the run");
             let array = array_of(program, run, index);
@@ -188,7 +222,8 @@ impl RunArgs {
         }
         match &self.capture {
             Some(path) => {
-                let timed = program.timed_trace(run);
+                let mut timed = program.timed_trace(run);
+                timed.extra.insert("provenance".to_owned(), provenance.to_json());
                 to_file(path, |out| timed.write_capture(out).map(|_| ()))
             }
             None => Ok(()),
@@ -228,6 +263,9 @@ pub(crate) fn page(
     let mut report = report_of(program, run, Detail::Words, title.to_owned())?;
     let analysis = Analysis::of(&report)?;
     report.facts = Facts::of(program, run, &report, &analysis, differences).lines();
+    let mut provenance = Provenance::here();
+    provenance.add_seeds(program);
+    report.provenance = provenance.lines();
     render(&[report])
 }
 

@@ -10,6 +10,7 @@
 //! - `reshard_mpi`: the same commands as ranks of MPI, or what to install for that
 //! - `reshard_run`: checkpoints converted, killed, resumed, verified
 //! - `run`: programs executed, their files, and what ships in `examples`
+//! - `viewer`: traces for viewers, opened by the engine of one
 //! - `report`: the page's file, and refusals
 //! - `reshard_refit`: a made-up model between processes and between threads
 //! - `bench`: rows for tools
@@ -41,3 +42,4 @@ mod reshard_refit;
 mod reshard_run;
 mod run;
 mod support;
+mod viewer;

@@ -42,7 +42,7 @@ fn text_shows_totals_rounds_and_transfers() {
         "tensors      5",
         "transfers    26 between PEs, 10 within one",
         "bytes        320 B written, 224 B moved between PEs",
-        "rounds       3 (lower bound 3), 6 batches in slots of 16.00 MiB",
+        "rounds       3 (lower bound 3), 6 batches in slots of 16.0 MiB",
         "round    PEs         batch         bytes   of slot  segments",
         "of the slot",
         "stays  0 -> 0               8 B  layers.0.q.weight [0:4, 0:1] -> [0:4, 0:1]",

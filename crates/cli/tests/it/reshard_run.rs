@@ -65,7 +65,7 @@ fn a_terminal_shows_how_far_it_is() {
     let (from, to) = (path("in"), path("out"));
     let args = ["reshard", "run", &from, &to, "--to", "tp=4", "--slot-bytes", "64"];
     let Some(shown) = in_terminal(&args) else { return };
-    for words in ["[#", "%  ", "MiB of 16.00 MiB, ", " GB/s, ", " s left", "tensors  16"] {
+    for words in ["[#", "%  ", "MiB of 16.0 MiB, ", " GB/s, ", " s left", "tensors  16"] {
         assert!(shown.contains(words), "{words}: {shown}");
     }
     let piped = command(&["reshard", "run", &from, &path("again"), "--to", "tp=4"]).output();

@@ -114,6 +114,41 @@ fn every_mode_and_every_file() {
     }
 }
 
+#[test]
+fn a_run_says_where_it_comes_from() {
+    let folder = directory("run-provenance");
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let (capture, trace, page) = (path("my run.sltrace"), path("trace.json"), path("page.html"));
+    let program = "examples/programs/cholesky.json";
+    let files = ["--capture", &capture, "--trace", &trace, "--report", &page, "--repeat", "2"];
+    let text = run(&[&["run", program, "--json"], &files[..]].concat()).success();
+    let said = json_of(&text)["provenance"].clone();
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    assert_eq!(said["host"], host.trim());
+    assert_eq!(said["version"], format!("syncline {}", env!("CARGO_PKG_VERSION")));
+    assert_eq!((&said["mode"], &said["repeats"]), (&json!("plan"), &json!(2)));
+    let command = said["command"].as_str().unwrap();
+    assert!(command.starts_with("syncline run examples/programs/cholesky.json"), "{command}");
+    assert!(command.contains(&format!("'{capture}'")), "quoted for a shell: {command}");
+    assert!(said["date"].as_str().is_some_and(|date| date.ends_with(" UTC")), "{said}");
+    assert!(said["processor"].is_string() && said["seeds"].is_string(), "{said}");
+    // The same in every file, and in pages that are made from the capture.
+    assert_eq!(json_of(&fs::read_to_string(&trace).unwrap())["otherData"], said);
+    let captured = run(&["deps", "convert", &capture, "-o", "-"]).success();
+    assert_eq!(json_of(&captured)["provenance"], said);
+    let later = run(&["report", &capture, "-o", "-"]).success();
+    for page in [fs::read_to_string(&page).unwrap(), later] {
+        assert!(page.contains(&format!("[\"host\",\"{}\"]", host.trim())), "{program}");
+    }
+    // A run of the capture is another run.
+    let again = run(&["run", &capture, "--mode", "serial", "--json"]).success();
+    assert_eq!(json_of(&again)["provenance"]["mode"], "serial");
+}
+
+fn json_of(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
 /// What a viewer takes for granted: slices of a track do not overlap, arrows have two ends that lie
 /// on slices and go forwards in time, counters do not fall below zero and end where they began.
 fn assert_viewable(events: &[Value]) {
@@ -130,8 +165,11 @@ fn assert_viewable(events: &[Value]) {
         let [(track, _, end), (other, start, _)] = pair else { unreachable!() };
         assert!(track != other || end <= start, "slices overlap on track {track}: {pair:?}");
     }
-    let tracks = of("M").map(|track| track["tid"].as_i64().unwrap()).collect::<Vec<_>>();
-    assert!(slices.iter().all(|(track, ..)| tracks.contains(track)));
+    let named = |name: &'static str| of("M").filter(move |event| event["name"] == name);
+    let tracks: Vec<_> = named("thread_name").map(|track| (&track["pid"], &track["tid"])).collect();
+    assert!(of("X").all(|slice| tracks.contains(&(&slice["pid"], &slice["tid"]))));
+    let processes: Vec<&Value> = named("process_name").map(|event| &event["pid"]).collect();
+    assert!(events.iter().all(|event| processes.contains(&&event["pid"])), "all have names");
     let on_slice = |event: &Value| {
         let (track, at) = (event["tid"].as_i64().unwrap(), ns(&event["ts"]));
         slices.iter().any(|&(of, start, end)| of == track && (start..=end).contains(&at))
@@ -142,14 +180,14 @@ fn assert_viewable(events: &[Value]) {
         assert!(on_slice(start) && on_slice(end), "{start} {end}");
         assert!(ns(&start["ts"]) <= ns(&end["ts"]), "{start} {end}");
     }
-    let mut counters: std::collections::BTreeMap<&str, Vec<i64>> = Default::default();
+    let mut counters: std::collections::BTreeMap<String, Vec<i64>> = Default::default();
     for event in of("C") {
         let values = event["args"].as_object().unwrap().values();
-        let name = event["name"].as_str().unwrap();
+        let name = format!("{} of {}", event["name"].as_str().unwrap(), event["pid"]);
         counters.entry(name).or_default().extend(values.map(|value| value.as_i64().unwrap()));
     }
     let names: Vec<_> = counters.keys().collect();
-    assert!(counters.contains_key("running tasks"), "{names:?}");
+    assert!(counters.contains_key("running tasks of 1"), "{names:?}");
     assert!(counters.keys().any(|name| name.starts_with("memory")), "{names:?}");
     for (name, values) in &counters {
         assert!(values.iter().all(|&value| value >= 0), "{name}: {values:?}");
@@ -303,6 +341,9 @@ fn one_plan_runs_over_cpu_vulkan_and_opencl() {
     let program: Value =
         serde_json::from_str(&fs::read_to_string(format!("{ROOT}/{}", words[1])).unwrap()).unwrap();
     for device in ["cpu:0", "vulkan:0", "opencl:0"] {
+        let is_process =
+            |event: &&Value| event["name"] == "process_name" && event["args"]["name"] == device;
+        assert_eq!(events.iter().filter(is_process).count(), 1, "a process for {device}");
         let named = program["tasks"].as_array().unwrap().iter();
         let named = named.filter(|task| task["device"] == device).count();
         let ran = tasks_on(events, device);

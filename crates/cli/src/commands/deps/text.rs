@@ -56,7 +56,12 @@ fn print_summary(
     };
     let tasks = count(trace.tasks.len() as u64, "task");
     let buffers = count(trace.buffers.len() as u64, "buffer");
-    writeln!(out, "{}: {tasks}, {buffers} ({})", one_line(&loaded.file), size(bytes))?;
+    writeln!(
+        out,
+        "{}: {tasks}, {buffers} ({})",
+        one_line(&loaded.file),
+        crate::units::bytes(bytes)
+    )?;
     writeln!(out, "{what}")?;
     let (longest, widest) = shape(graph);
     writeln!(out, "longest chain {longest}, widest level {widest}")?;
@@ -109,18 +114,4 @@ fn shape(graph: &DepGraph) -> (u32, u32) {
 
 fn count(number: u64, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
-}
-
-fn size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
-    let (mut value, mut unit) = (bytes as f64, 0);
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if value.fract() == 0.0 {
-        format!("{value} {}", UNITS[unit])
-    } else {
-        format!("{value:.1} {}", UNITS[unit])
-    }
 }

@@ -7,7 +7,7 @@ use syncline::checkpoint::{BUILTIN_MAPS, Checkpoint, MapNames, builtin_maps, par
 use super::plan::in_file;
 use crate::input::{name_of, read_bytes};
 use crate::outcome::Failure;
-use crate::output::say;
+use crate::output::note;
 
 /// Applies maps, built-in ones or those of files, one after the other; warns of rules of files that
 /// no tensor matches if `speaks`.
@@ -45,7 +45,7 @@ pub(super) fn mapped(
                 MapNames::One(name) => name,
                 MapNames::Several(names) => &names[0],
             };
-            say(&format!("warning: no tensor for the map of `{name}`"));
+            note(&format!("warning: no tensor for the map of `{name}`"));
         }
         checkpoint = mapped;
     }

@@ -25,7 +25,7 @@ use super::size::show;
 use super::{RunArgs, Transport, launch, mpi};
 use crate::input::{name_of, read_bytes};
 use crate::outcome::{Failure, Outcome};
-use crate::output::{say, to_standard_output};
+use crate::output::{note, to_standard_output};
 use team::TransportTeam;
 
 /// Slots of the transport: PEs only meet, no tensor goes through them.
@@ -59,10 +59,10 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     options.allow_unproven = args.allow_unproven;
     let conversion = Conversion::new(&source, &destination, options)?;
     for (pattern, count) in unnamed.iter().filter(|_| speaks) {
-        say(&format!("warning: no rule names `{pattern}` ({count}): replicated"));
+        note(&format!("warning: no rule names `{pattern}` ({count}): replicated"));
     }
     for pattern in unmatched.iter().filter(|_| speaks) {
-        say(&format!("warning: no tensor matches the rule `{pattern}`"));
+        note(&format!("warning: no tensor matches the rule `{pattern}`"));
     }
     if args.dry_run {
         return to_standard_output(|out| {

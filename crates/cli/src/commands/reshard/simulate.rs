@@ -13,6 +13,7 @@ use super::size::show;
 use crate::input::{name_of, read_bytes};
 use crate::outcome::{Failure, Outcome};
 use crate::output::to_standard_output;
+use crate::units::seconds as duration;
 
 pub(super) fn run(
     path: &Path,
@@ -66,14 +67,6 @@ fn print(
         )?;
     }
     Ok(())
-}
-
-fn duration(seconds: f64) -> String {
-    match seconds {
-        seconds if seconds >= 1.0 => format!("{seconds:.2} s"),
-        seconds if seconds >= 1e-3 => format!("{:.2} ms", seconds * 1e3),
-        seconds => format!("{:.1} us", seconds * 1e6),
-    }
 }
 
 fn to_json(plan: &TransferPlan, prediction: &Prediction) -> Value {

@@ -1,35 +1,93 @@
-//! The run as a trace that Chrome's and Perfetto's viewers open: a track per lane, slices, arrows,
-//! counters.
+//! The run as a trace that Chrome's and Perfetto's viewers open: a process for each device or PE, a
+//! track for each of its lanes, slices, arrows, counters.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
 use syncline::report::{Analysis, GapCause, RunOpKind, RunRecord, RunTiming};
 
+use crate::provenance::Provenance;
+
+/// The process of what belongs to the run as a whole; those of devices follow.
+const RUN_PID: usize = 1;
+
 /// Writes the events, one a line.
-pub(super) fn write(out: &mut dyn Write, run: &RunRecord, analysis: &Analysis) -> io::Result<()> {
-    writeln!(out, "{{\"displayTimeUnit\": \"ns\", \"traceEvents\": [")?;
+pub(super) fn write(
+    out: &mut dyn Write,
+    run: &RunRecord,
+    analysis: &Analysis,
+    provenance: &Provenance,
+) -> io::Result<()> {
+    let other = provenance.to_json();
+    writeln!(out, "{{\"displayTimeUnit\": \"ns\", \"otherData\": {other}, \"traceEvents\": [")?;
     let mut separator = "";
     let mut event = |value: Value| {
         let written = write!(out, "{separator}{value}");
         separator = ",\n";
         written
     };
-    for (lane, info) in run.lanes.iter().enumerate() {
-        let name = match &*info.device {
-            "" => info.name.clone(),
-            device => format!("{device}/{}", info.name),
-        };
-        event(
-            json!({"ph": "M", "pid": 1, "tid": lane, "name": "thread_name", "args": {"name": name}}),
-        )?;
-    }
-    slices(run, &mut event)?;
-    waits(run, analysis, &mut event)?;
-    arrows(run, analysis, &mut event)?;
+    let processes = Processes::of(run);
+    processes.name_all(run, &mut event)?;
+    slices(run, &processes, &mut event)?;
+    waits(run, &processes, analysis, &mut event)?;
+    arrows(run, &processes, analysis, &mut event)?;
     tasks_over_time(run, analysis, &mut event)?;
-    memory_over_time(run, &mut event)?;
+    bandwidth_over_time(run, &processes, &mut event)?;
+    memory_over_time(run, &processes, &mut event)?;
     write!(out, "\n]}}\n")
+}
+
+/// A process for each device, in the order of the lanes, and for each other place of memory.
+struct Processes<'a> {
+    pids: BTreeMap<&'a str, usize>,
+    of_lane: Vec<usize>,
+}
+
+impl<'a> Processes<'a> {
+    fn of(run: &'a RunRecord) -> Self {
+        let mut pids = BTreeMap::new();
+        let mut pid = |name: &'a str| {
+            let next = RUN_PID + 1 + pids.len();
+            *pids.entry(name).or_insert(next)
+        };
+        let of_lane = run.lanes.iter().map(|lane| pid(&lane.device)).collect();
+        for one in &run.memory {
+            pid(&one.place);
+        }
+        Self { pids, of_lane }
+    }
+
+    fn name_all(
+        &self,
+        run: &RunRecord,
+        event: &mut impl FnMut(Value) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let run_itself = [(run.title.as_str(), RUN_PID)];
+        let devices = self.pids.iter().map(|(name, &pid)| (*name, pid));
+        for (name, pid) in run_itself.into_iter().chain(devices) {
+            let name = if name.is_empty() { "lanes" } else { name };
+            event(json!({"ph": "M", "pid": pid, "name": "process_name", "args": {"name": name}}))?;
+            event(json!({"ph": "M", "pid": pid, "name": "process_sort_index",
+                "args": {"sort_index": pid}}))?;
+        }
+        for (lane, info) in run.lanes.iter().enumerate() {
+            let name = match &*info.device {
+                "" => info.name.clone(),
+                device => format!("{device}/{}", info.name),
+            };
+            let pid = self.of_lane[lane];
+            event(json!({"ph": "M", "pid": pid, "tid": lane, "name": "thread_name",
+                "args": {"name": name}}))?;
+            event(json!({"ph": "M", "pid": pid, "tid": lane, "name": "thread_sort_index",
+                "args": {"sort_index": lane}}))?;
+        }
+        Ok(())
+    }
+
+    fn pid(&self, lane: u32) -> usize {
+        self.of_lane[lane as usize]
+    }
 }
 
 /// Viewers count in microseconds.
@@ -38,14 +96,19 @@ fn micros(ns: u64) -> f64 {
 }
 
 /// What lanes did.
-fn slices(run: &RunRecord, event: &mut impl FnMut(Value) -> io::Result<()>) -> io::Result<()> {
+fn slices(
+    run: &RunRecord,
+    processes: &Processes<'_>,
+    event: &mut impl FnMut(Value) -> io::Result<()>,
+) -> io::Result<()> {
     for op in &run.ops {
         let Some(RunTiming { lane, start_ns, end_ns }) = op.timing else { continue };
         let (category, args) = match op.kind {
             RunOpKind::Compute => ("kernel", json!({"task": op.task, "arguments": op.args})),
             RunOpKind::Copy => ("copy", json!({"bytes": op.bytes, "arguments": op.args})),
         };
-        event(json!({"ph": "X", "pid": 1, "tid": lane, "name": op.name, "cat": category,
+        let pid = processes.pid(lane);
+        event(json!({"ph": "X", "pid": pid, "tid": lane, "name": op.name, "cat": category,
             "ts": micros(start_ns), "dur": micros(end_ns - start_ns), "args": args}))?;
     }
     Ok(())
@@ -54,13 +117,14 @@ fn slices(run: &RunRecord, event: &mut impl FnMut(Value) -> io::Result<()>) -> i
 /// What lanes waited for between two ops; a lane that has nothing to do shows nothing.
 fn waits(
     run: &RunRecord,
+    processes: &Processes<'_>,
     analysis: &Analysis,
     event: &mut impl FnMut(Value) -> io::Result<()>,
 ) -> io::Result<()> {
     for gap in analysis.gaps.iter().filter(|gap| gap.cause != GapCause::NothingReady) {
         let task = |op: Option<u32>| op.map(|op| run.ops[op as usize].task);
         event(
-            json!({"ph": "X", "pid": 1, "tid": gap.lane, "name": format!("wait: {}", gap.cause.name()),
+            json!({"ph": "X", "pid": processes.pid(gap.lane), "tid": gap.lane, "name": format!("wait: {}", gap.cause.name()),
             "cat": "wait", "ts": micros(gap.start_ns), "dur": micros(gap.end_ns - gap.start_ns),
             "args": {"before": task(gap.before), "on": task(gap.on)}}),
         )?;
@@ -70,6 +134,7 @@ fn waits(
 
 fn arrows(
     run: &RunRecord,
+    processes: &Processes<'_>,
     analysis: &Analysis,
     event: &mut impl FnMut(Value) -> io::Result<()>,
 ) -> io::Result<()> {
@@ -82,11 +147,13 @@ fn arrows(
         // An arrow starts inside the slice that it leaves, and ends at the start of the one that
         // waits.
         event(
-            json!({"ph": "s", "pid": 1, "tid": from.lane, "id": number, "name": kinds, "cat": "dependency",
+            json!({"ph": "s", "pid": processes.pid(from.lane), "tid": from.lane, "id": number, "name": kinds, "cat": "dependency",
             "ts": micros(from.end_ns.saturating_sub(1).max(from.start_ns))}),
         )?;
-        event(json!({"ph": "f", "bp": "e", "pid": 1, "tid": to.lane, "id": number, "name": kinds,
-            "cat": "dependency", "ts": micros(to.start_ns)}))?;
+        event(
+            json!({"ph": "f", "bp": "e", "pid": processes.pid(to.lane), "tid": to.lane, "id": number, "name": kinds,
+            "cat": "dependency", "ts": micros(to.start_ns)}),
+        )?;
     }
     Ok(())
 }
@@ -110,35 +177,52 @@ fn tasks_over_time(
             ready.extend([(ready_ns, 1), (timing.start_ns, -1)]);
         }
     }
-    counter("running tasks", "tasks", running, event)?;
-    counter("ready tasks", "tasks", ready, event)
+    counter(RUN_PID, "running tasks", "tasks", running, event)?;
+    counter(RUN_PID, "ready tasks", "tasks", ready, event)
+}
+
+/// A counter for each device: the megabytes a second of the copies on its lanes, each at its mean
+/// rate for as long as it ran.
+fn bandwidth_over_time(
+    run: &RunRecord,
+    processes: &Processes<'_>,
+    event: &mut impl FnMut(Value) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut steps: BTreeMap<usize, Vec<(u64, i64)>> = BTreeMap::new();
+    for op in run.ops.iter().filter(|op| op.bytes > 0) {
+        let Some(RunTiming { lane, start_ns, end_ns }) = op.timing else { continue };
+        let rate = u128::from(op.bytes) * 1_000 / u128::from((end_ns - start_ns).max(1));
+        let rate = i64::try_from(rate).unwrap_or(i64::MAX);
+        let steps = steps.entry(processes.pid(lane)).or_default();
+        steps.extend([(start_ns, rate), (end_ns.max(start_ns + 1), -rate)]);
+    }
+    for (pid, steps) in steps {
+        counter(pid, "bandwidth", "MB/s", steps, event)?;
+    }
+    Ok(())
 }
 
 /// A counter for each device or arena: the bytes of the buffers that are alive.
 fn memory_over_time(
     run: &RunRecord,
+    processes: &Processes<'_>,
     event: &mut impl FnMut(Value) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut places: Vec<&str> = run.memory.iter().map(|one| &*one.place).collect();
-    places.sort_unstable();
-    places.dedup();
-    for place in places {
-        let mut steps = Vec::new();
-        for one in run.memory.iter().filter(|one| one.place == place) {
-            let bytes = i64::try_from(one.bytes).unwrap_or(i64::MAX);
-            steps.extend([(one.start_ns, bytes), (one.end_ns, -bytes)]);
-        }
-        let name = match place {
-            "" => "memory".to_owned(),
-            place => format!("memory {place}"),
-        };
-        counter(&name, "bytes", steps, event)?;
+    let mut places: BTreeMap<&str, Vec<(u64, i64)>> = BTreeMap::new();
+    for one in &run.memory {
+        let bytes = i64::try_from(one.bytes).unwrap_or(i64::MAX);
+        let steps = places.entry(&one.place).or_default();
+        steps.extend([(one.start_ns, bytes), (one.end_ns, -bytes)]);
+    }
+    for (place, steps) in places {
+        counter(processes.pids[place], "memory", "bytes", steps, event)?;
     }
     Ok(())
 }
 
 /// The sum of `steps` over time, one event for each moment at which it changes.
 fn counter(
+    pid: usize,
     name: &str,
     unit: &str,
     mut steps: Vec<(u64, i64)>,
@@ -149,7 +233,7 @@ fn counter(
     for moment in steps.chunk_by(|a, b| a.0 == b.0) {
         sum = moment.iter().fold(sum, |sum, step| sum.saturating_add(step.1));
         event(
-            json!({"ph": "C", "pid": 1, "name": name, "ts": micros(moment[0].0), "args": {unit: sum}}),
+            json!({"ph": "C", "pid": pid, "name": name, "ts": micros(moment[0].0), "args": {unit: sum}}),
         )?;
     }
     Ok(())

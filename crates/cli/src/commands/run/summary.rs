@@ -10,6 +10,9 @@ use syncline::program::{FloatTolerance, Program, ProgramRun};
 use syncline::report::{Analysis, StepKind};
 use syncline_files::one_line;
 
+use crate::provenance::Provenance;
+use crate::units::{bytes, duration};
+
 /// Memory of one device: buffers that are there from the start, and an arena for what comes and
 /// goes.
 struct Peak {
@@ -149,7 +152,7 @@ impl Facts {
         }
     }
 
-    pub(super) fn to_json(&self) -> Value {
+    pub(super) fn to_json(&self, provenance: &Provenance) -> Value {
         let lanes: Vec<Value> = self
             .lanes
             .iter()
@@ -160,12 +163,13 @@ impl Facts {
             "devices": self.devices, "bytes_moved": sum(&self.routes), "bytes_by_route": object(&self.routes),
             "peak_bytes": object(&by_device(&self.peaks, |peak| peak.bytes)),
             "arena_bytes": object(&by_device(&self.peaks, |peak| peak.arena_bytes)), "limit": self.limit,
-            "differences": self.differences, "tolerance": self.limit_of_floats()})
+            "differences": self.differences, "tolerance": self.limit_of_floats(),
+            "provenance": provenance.to_json()})
     }
 }
 
 /// Those of the plan, or the one that a stream or a serial run uses.
-fn devices(run: &ProgramRun) -> Vec<String> {
+pub(super) fn devices(run: &ProgramRun) -> Vec<String> {
     match &run.plan {
         Some(plan) => plan.machine().devices().iter().map(|device| device.name.clone()).collect(),
         None => vec![DeviceSpec::CPU.to_string()],
@@ -213,21 +217,4 @@ fn sum(entries: &[(String, u64)]) -> u64 {
 
 fn object(entries: &[(String, u64)]) -> Value {
     entries.iter().map(|(name, bytes)| (name.clone(), Value::from(*bytes))).collect()
-}
-
-fn duration(ns: u64) -> String {
-    match ns {
-        0..10_000 => format!("{ns} ns"),
-        10_000..10_000_000 => format!("{:.1} us", ns as f64 / 1e3),
-        10_000_000..10_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
-        _ => format!("{:.1} s", ns as f64 / 1e9),
-    }
-}
-
-fn bytes(count: u64) -> String {
-    match count {
-        0..10_240 => format!("{count} bytes"),
-        10_240..10_485_760 => format!("{:.1} KiB", count as f64 / 1024.0),
-        _ => format!("{:.1} MiB", count as f64 / 1_048_576.0),
-    }
 }
