@@ -17,6 +17,6 @@ mod sums;
 
 pub use execute::{
     BindError, Destination, DestinationError, Moved, PipelineExecutor, PipelineLanes, Reading,
-    Refit, Shards, Sources, Targets, Versions,
+    Refit, RefitActivity, RefitEvent, Shards, Sources, Targets, Versions,
 };
 pub use service::{CopyService, Progress, ServiceError, ServiceOptions, Target};

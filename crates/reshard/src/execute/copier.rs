@@ -5,6 +5,7 @@ use std::slice;
 
 use super::pipeline::{Run, Step};
 use super::program::{Move, Recode};
+use super::timeline::RefitActivity;
 use syncline_copy::{CopyPlan, ElementChange, FAN_MAX, Part};
 use syncline_transport::Failure;
 
@@ -92,6 +93,8 @@ impl<'r, 'a> Copier<'r, 'a> {
         for each in &fan.moves[..fan.count] {
             let is_kept = each.peer == run.program.rank;
             *(if is_kept { &mut self.kept } else { &mut self.placed }) += copy.bytes();
+            let activity = if is_kept { RefitActivity::Keep } else { RefitActivity::Place };
+            run.record(activity, each.peer, copy.bytes());
         }
     }
 

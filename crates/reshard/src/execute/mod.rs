@@ -13,6 +13,7 @@ mod pipeline;
 mod place;
 mod program;
 mod refit;
+mod timeline;
 mod verify;
 
 pub use bindings::{BindError, Sources, Targets};
@@ -23,3 +24,5 @@ pub(crate) use pipeline::{Control, Part};
 pub use pipeline::{Moved, PipelineExecutor};
 pub(crate) use place::Place;
 pub use refit::{Refit, Shards};
+pub(crate) use timeline::Timeline;
+pub use timeline::{RefitActivity, RefitEvent};

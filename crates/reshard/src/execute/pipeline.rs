@@ -22,6 +22,7 @@ use super::destination::{PeerDestination, PeerWindow};
 use super::lanes::{LaneRun, PipelineLanes};
 use super::place::Place;
 use super::program::{Message, Move, Program};
+use super::timeline::{RefitActivity, Timeline};
 use super::{BindError, Refit, Shards, Sources, Targets, verify};
 use syncline_copy::{Store, fence};
 use syncline_layout::LayoutError;
@@ -42,6 +43,8 @@ pub(crate) struct Control<'a> {
     pub wait: Wait<'a>,
     /// Called with the bytes done since the last call.
     pub progress: Option<&'a (dyn Fn(u64) + Sync)>,
+    /// Where the thread that drives the pipeline records what it did.
+    pub timeline: Option<&'a Timeline>,
 }
 
 /// Which of a PE's moves to make.
@@ -184,7 +187,7 @@ impl<'t> PipelineExecutor<'t> {
         let unbound = |error: BindError| refuse(error.to_string());
         sources.bound.check(refit.sources()).map_err(unbound)?;
         targets.check(refit, sources).map_err(unbound)?;
-        let control = Control { wait, progress: None };
+        let control = Control { wait, progress: None, timeline: None };
         self.execute(refit, sources, Place::Targets(targets), &control, part)
     }
 
@@ -437,6 +440,7 @@ impl<'a> Run<'a> {
                 Step::Blocked(peer) => {
                     let wait = self.control.wait.until(Phase::Transfer, peer);
                     self.transport.park(seen, &wait)?;
+                    self.record(RefitActivity::Wait, peer as u32, 0);
                 }
             }
         }
@@ -451,6 +455,13 @@ impl<'a> Run<'a> {
         let rank = self.transport.rank();
         let late = self.control.wait.until(Phase::Transfer, rank).expired(rank);
         late.map_or(Ok(()), |failure| Err(self.transport.fail(failure)))
+    }
+
+    /// Records what the driving thread did since it recorded something last.
+    pub(super) fn record(&self, activity: RefitActivity, peer: u32, bytes: u64) {
+        if let Some(timeline) = self.control.timeline {
+            timeline.add(activity, peer as usize, bytes);
+        }
     }
 
     fn report(&self, counter: &AtomicU64, bytes: u64) {
@@ -480,6 +491,7 @@ impl<'a> Run<'a> {
             return Ok(Step::Blocked(peer));
         }
         self.report_sent(message);
+        self.record(RefitActivity::Pack, message.peer, message.bytes as u64);
         packer.placed = None;
         packer.messages.next();
         Ok(Step::Went)
@@ -547,6 +559,7 @@ impl<'a> Run<'a> {
             return Ok(Step::Blocked(peer));
         }
         self.report_received(message);
+        self.record(RefitActivity::Unpack, message.peer, message.bytes as u64);
         messages.next();
         Ok(Step::Went)
     }

@@ -57,7 +57,7 @@ use std::time::Duration;
 
 use syncline_device::{CancelToken, Device, DeviceError};
 
-use crate::execute::{Destination, PipelineLanes, Refit, Targets, Versions};
+use crate::execute::{Destination, PipelineLanes, Refit, RefitEvent, Targets, Timeline, Versions};
 use exchange::Exchange;
 use syncline_layout::Layout;
 use syncline_layout::LayoutError;
@@ -151,6 +151,7 @@ pub struct CopyService<'a> {
     options: ServiceOptions,
     cancel: CancelToken,
     on_progress: Option<OnProgress>,
+    timeline: Option<Timeline>,
     plans: HashMap<(u64, u64), (Arc<Refit>, PlanOptions)>,
     exchange: Exchange<'a>,
     /// Opened when they are first needed.
@@ -180,6 +181,7 @@ impl<'a> CopyService<'a> {
             options,
             cancel: CancelToken::new(),
             on_progress: None,
+            timeline: None,
             plans: HashMap::new(),
             exchange: Exchange::default(),
             lanes: OnceLock::new(),
@@ -217,6 +219,16 @@ impl<'a> CopyService<'a> {
     /// If it panics, the refit fails on every PE.
     pub fn set_progress(&mut self, on_progress: impl Fn(Progress) + Send + Sync + 'static) {
         self.on_progress = Some(Box::new(on_progress));
+    }
+
+    /// Records from now on what this PE does in its refits, one thread doing all of it.
+    pub fn record_timeline(&mut self) {
+        self.timeline = Some(Timeline::default());
+    }
+
+    /// Takes what was recorded, in the order of time; nothing where it was not asked for.
+    pub fn take_timeline(&mut self) -> Vec<RefitEvent> {
+        self.timeline.as_ref().map_or_else(Vec::new, Timeline::take)
     }
 
     /// Has calls end when `cancel` is cancelled; it may be shared with streams and plans.

@@ -6,7 +6,8 @@ use syncline_device::guarded;
 
 use super::{CopyService, Progress, ServiceError, Target};
 use crate::execute::{
-    Control, Destination, Moved, Part, PipelineExecutor, Place, Refit, Sources, Targets, Writing,
+    Control, Destination, Moved, Part, PipelineExecutor, Place, Refit, RefitActivity, Sources,
+    Targets, Timeline, Writing,
 };
 use syncline_transport::{FailOnPanic, Failure, Session, Ticket, Wait};
 
@@ -125,8 +126,11 @@ impl CopyService<'_> {
         wait: &Wait<'_>,
     ) -> Result<Moved, ServiceError> {
         let transport = &*self.transport;
+        let met = |timeline: &Timeline| timeline.add(RefitActivity::Meet, self.rank(), 0);
+        self.timeline.iter().for_each(Timeline::begin);
         // SAFETY: the caller's promise.
         let session = unsafe { Session::announce(transport, ticket, wait)? };
+        self.timeline.iter().for_each(met);
         let place = match (session.held_by(), place) {
             (None, Some(place)) => place,
             (holder, _) => {
@@ -135,7 +139,9 @@ impl CopyService<'_> {
             }
         };
         let mut executor = PipelineExecutor::new(&session).keeping(&self.lanes);
-        if let Some(separate) = self.options.separate_lanes {
+        // One thread that does all of it is what a timeline shows.
+        let separate = self.timeline.is_none().then_some(self.options.separate_lanes);
+        if let Some(separate) = separate.unwrap_or(Some(false)) {
             executor = executor.separate_lanes(separate);
         }
         let is_announced = ticket.window.is_some();
@@ -150,7 +156,7 @@ impl CopyService<'_> {
             }
         };
         let progress = self.on_progress.as_ref().map(|_| &report as _);
-        let control = Control { wait: *wait, progress };
+        let control = Control { wait: *wait, progress, timeline: self.timeline.as_ref() };
         let moved = executor.execute(refit, sources, place, &control, Part::All);
         // Before the session is dropped, which fails the group for a lesser reason.
         let moved = moved.map_err(|failure| transport.fail(failure))?;
@@ -158,6 +164,7 @@ impl CopyService<'_> {
         // commit.
         self.report(Progress { bytes_done: total, bytes_total: total });
         session.finish(wait)?;
+        self.timeline.iter().for_each(met);
         Ok(moved)
     }
 
