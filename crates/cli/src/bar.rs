@@ -62,7 +62,8 @@ fn draw(line: &str) {
     let _ = write!(out, "\r{line}\x1b[K").and_then(|()| out.flush());
 }
 
-fn columns() -> usize {
+/// How wide the terminal is.
+pub(crate) fn columns() -> usize {
     let size = rustix::termios::tcgetwinsize(std::io::stderr());
     size.map(|size| size.ws_col.into()).ok().filter(|columns| *columns > 0).unwrap_or(COLUMNS)
 }

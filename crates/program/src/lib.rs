@@ -50,5 +50,5 @@ pub use executed::{ByteReuse, Executed};
 pub use intermediates::Keep;
 pub use machine_form::{SimulatedMachine, machine_from_toml};
 pub use program::{Program, ProgramOptions, ProgramTask};
-pub use progress::RunProgress;
+pub use progress::{RunProgress, WorkerProgress};
 pub use run::{CopyTiming, ProgramRun, RunOptions, TaskTiming};

@@ -4,6 +4,7 @@ mod chrome;
 mod numbers;
 mod progress;
 mod summary;
+mod watch;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use clap::{Args, ValueEnum};
 use syncline::deps::EdgeKinds;
 use syncline::device::DeviceSpec;
 use syncline::program::{
-    Keep, Program, ProgramOptions, ProgramRun, ProgramRunError, RunOptions, compare,
+    Keep, Program, ProgramOptions, ProgramRun, ProgramRunError, RunOptions, RunProgress, compare,
     machine_from_toml, npy,
 };
 use syncline::report::{Analysis, Detail, ReportError, RunEdge, render};
@@ -22,9 +23,10 @@ use syncline_files::Escaped;
 
 use crate::input::{is_standard, name_of, read_bytes};
 use crate::outcome::{Failure, Outcome};
-use crate::output::{expect_folder, to_file, to_standard_output};
+use crate::output::{expect_folder, is_quiet, to_file, to_standard_output};
 use crate::provenance::Provenance;
 use summary::{Facts, devices};
+use watch::Watch;
 
 /// Arguments of `run`.
 #[derive(Args)]
@@ -59,6 +61,10 @@ pub(crate) struct RunArgs {
     /// Write a page that explains the run.
     #[arg(long, value_name = "F.html")]
     report: Option<PathBuf>,
+    /// Show what the workers do while the program runs: rates, memory, failures. Plain lines on
+    /// standard error where that is no terminal.
+    #[arg(long, conflicts_with = "simulate")]
+    watch: bool,
     /// The summary for programs.
     #[arg(long)]
     json: bool,
@@ -162,7 +168,12 @@ impl RunArgs {
     fn execute(&self, program: &Program) -> Result<ProgramRun, ProgramRunError> {
         let repeats = self.repeats();
         let tasks = u64::from(repeats) * program.tasks().len() as u64;
-        let (_bar, progress) = progress::start(tasks).unzip();
+        let watched = (self.watch && !is_quiet()).then(RunProgress::watching_workers);
+        let _watch = watched.clone().map(|progress| Watch::start(progress, tasks));
+        let (_bar, progress) = match watched {
+            Some(progress) => (None, Some(progress)),
+            None => progress::start(tasks).unzip(),
+        };
         let asked = self.output.iter().map(|(name, _)| program.buffer_named(name));
         let keep = Keep::Results(asked.collect::<Result<_, _>>()?);
         let options = RunOptions { repeats, progress, keep, ..self.options() };

@@ -53,6 +53,46 @@ fn every_element_arrives_over_every_transport() {
     }
 }
 
+#[test]
+fn the_page_of_a_refit_shows_pes_messages_and_waits() {
+    let folder = directory("reshard_refit_page");
+    let from = write_text(&folder, "a.toml", &mesh(r#"[["tp", 4]]"#, 0));
+    let to = write_text(&folder, "b.toml", &mesh(r#"[["tp", 2], ["dp", 2]]"#, 1));
+    let file = folder.join("refit.html");
+    let page = file.to_str().expect("a plain path");
+    for transport in ["local", "shm"] {
+        let base = ["reshard", "refit", "--from", &from, "--to", &to, "--transport", transport];
+        let json = run(&[&base[..], &["--json", "--report", page]].concat()).success();
+        let result: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(
+            (&result["format"], &result["version"]),
+            (&Value::from("syncline-refit"), &Value::from(1))
+        );
+        let text = fs::read_to_string(&file).unwrap();
+        let (_, rest) = text.split_once("id=\"data\">").unwrap();
+        let data: Value = serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap();
+        let refit = &data["runs"][0];
+        let lanes = refit["lanes"].as_array().unwrap();
+        let devices: Vec<&str> = lanes.iter().filter_map(|lane| lane["device"].as_str()).collect();
+        assert_eq!(devices, ["PE 0", "PE 1", "PE 2", "PE 3"], "{transport}");
+        // What left each PE for another adds up to what the plan moves.
+        let ops = &refit["ops"];
+        let strings = refit["strings"].as_array().unwrap();
+        let all = ops["name"].as_array().unwrap().iter().zip(ops["bytes"].as_array().unwrap());
+        let left: u64 = all
+            .filter(|(name, _)| {
+                let name = strings[name.as_u64().unwrap() as usize].as_str().unwrap();
+                ["pack and send", "place"].contains(&name)
+            })
+            .map(|(_, bytes)| bytes.as_u64().unwrap())
+            .sum();
+        let moved = result["bytes_moved"].as_u64().unwrap();
+        assert!(left >= moved, "{transport}: {left} of {moved}");
+        let facts = refit["facts"].to_string();
+        assert!(facts.contains("link PE 0 -> PE ") && facts.contains("waited for"), "{facts}");
+    }
+}
+
 /// Starts a process for each rank of a group, with the token file of each.
 fn by_group(group: &str, layouts: [&str; 2], tokens: &[&str], timeout: &str) -> Vec<Run> {
     let size = tokens.len().to_string();

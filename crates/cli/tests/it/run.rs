@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 use syncline_testing::need;
 
-use crate::support::{command, directory, in_terminal, run, run_with_input, write_text};
+use crate::support::{command, directory, finished, in_terminal, run, run_with_input, write_text};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
@@ -206,6 +206,31 @@ fn a_terminal_shows_a_bar_and_a_pipe_none() {
     assert!(shown.contains("of 6000 tasks") && shown.contains("critical path"), "{shown}");
     let piped = command(&["run", file]).output().unwrap();
     assert!(piped.status.success() && piped.stderr.is_empty(), "{piped:?}");
+}
+
+#[test]
+fn a_watched_run_shows_its_workers() {
+    let file = directory("run-watch").join("random.json");
+    let file = file.to_str().unwrap();
+    run(&["example", "random", "--set", "tasks=300", "--set", "elements=200000", "-o", file])
+        .success();
+    let watched = ["run", file, "--repeat", "20", "--watch"];
+    for mode in ["plan", "stream"] {
+        // Without a terminal plain lines, the last of which counts everything.
+        let piped =
+            finished(command(&[&watched[..], &["--mode", mode]].concat()).output().unwrap());
+        assert_eq!(piped.status, Some(0), "{piped:?}");
+        assert!(piped.stdout.contains("critical path") && !piped.stdout.contains("failures"));
+        let last = piped.stderr.lines().last().unwrap();
+        assert!(last.contains("6000 of 6000 tasks, "), "{last}");
+        assert!(last.contains("memory ") && last.contains("failures 0"), "{last}");
+        assert!(last.contains("workers busy ") && !piped.stderr.contains('\x1b'), "{last}");
+    }
+    let quiet = run(&[&watched[..], &["--quiet"]].concat()).success();
+    assert!(quiet.contains("critical path"));
+    let Some(shown) = in_terminal(&watched) else { return };
+    assert!(shown.contains("6000 of 6000 tasks") && shown.contains("[###"), "{shown}");
+    assert!(shown.contains("\x1b[") && shown.contains("% "), "lines are drawn anew: {shown}");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! that processes of any hosts join by its address.
 
 mod group;
+mod page;
 mod pe;
 mod threads;
 mod values;
@@ -17,7 +18,8 @@ use clap::{Args, ValueEnum};
 use super::launch::{self, Role};
 use super::{mpi, plan, size};
 use crate::outcome::{Failure, Outcome};
-use crate::output::to_standard_output;
+use crate::output::{expect_folder, to_file, to_standard_output};
+use crate::units;
 use pe::{PeReport, Setup};
 
 /// Arguments of `reshard refit`.
@@ -50,6 +52,10 @@ pub(crate) struct RefitArgs {
     /// Seconds after which a PE gives up.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
+    /// Write a page of the last refit: what each PE did when, bytes of each link, who waited for
+    /// whom. One thread of each PE then does all of it.
+    #[arg(long, value_name = "F.html", conflicts_with = "group")]
+    report: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -118,7 +124,11 @@ pub(super) fn run(args: &RefitArgs) -> Result<Outcome, Failure> {
         depth: args.depth,
         checksums: args.checksums,
         timeout: Duration::from_secs(args.timeout),
+        records: args.report.is_some(),
     };
+    if let Some(path) = &args.report {
+        expect_folder(path)?;
+    }
     if let Some(transport) = transport {
         let reports = setup.run_and_gather(transport).map_err(Failure::Usage)?;
         // PE 0 speaks for all.
@@ -179,9 +189,21 @@ fn show(
     let (bytes_total, bytes_moved) = (sum(|report| report.bytes_total), reports[0].bytes_moved);
     let wrong = sum(|report| report.wrong_tensors);
     let gb_per_s = bytes_total as f64 / median_ms.max(1e-6) / 1e6;
+    if let Some(path) = &args.report {
+        let facts = vec![
+            ("transport".to_owned(), transport.to_owned()),
+            ("written".to_owned(), size::show(bytes_total)),
+            ("between PEs".to_owned(), size::show(bytes_moved)),
+            ("median".to_owned(), units::duration((median_ms * 1e6) as u64)),
+        ];
+        let page = page::page(reports, "refit", facts);
+        let page = page.map_err(|error| Failure::Usage(error.to_string()))?;
+        to_file(path, |out| out.write_all(page.as_bytes()))?;
+    }
     to_standard_output(|out| {
         if args.json {
             let value = serde_json::json!({
+                "format": "syncline-refit", "version": 1,
                 "pes": setup.pes, "transport": transport, "bytes_total": bytes_total,
                 "bytes_moved": bytes_moved, "refit_ms": refit_ms, "median_ms": median_ms,
                 "gb_per_s": gb_per_s, "wrong_tensors": wrong,
@@ -196,7 +218,8 @@ fn show(
             )?;
             writeln!(
                 out,
-                "{median_ms:.2} ms a refit (median of {}), {gb_per_s:.2} GB/s",
+                "{} a refit (median of {}), {gb_per_s:.2} GB/s",
+                units::duration((median_ms * 1e6) as u64),
                 refit_ms.len()
             )?;
             match wrong {

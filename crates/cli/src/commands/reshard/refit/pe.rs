@@ -3,11 +3,13 @@
 use std::time::{Duration, Instant};
 
 use syncline::layout::{Layout, PlanOptions};
-use syncline::reshard::{CopyService, ServiceError, ServiceOptions, Sources, Target, Versions};
+use syncline::reshard::{
+    CopyService, RefitEvent, ServiceError, ServiceOptions, Sources, Target, Versions,
+};
 use syncline::transport::{Transport, shm};
 
 use super::super::launch::Role;
-use super::values;
+use super::{page, values};
 
 /// What every PE of a group is told.
 pub(super) struct Setup {
@@ -19,6 +21,8 @@ pub(super) struct Setup {
     pub depth: usize,
     pub checksums: bool,
     pub timeout: Duration,
+    /// Whether PEs record what they do in the last refit.
+    pub records: bool,
 }
 
 /// What one PE has seen.
@@ -32,27 +36,35 @@ pub(super) struct PeReport {
     pub bytes_moved: u64,
     /// Tensors of this PE that are not as they must be.
     pub wrong_tensors: u64,
+    /// What it did in the last refit, where that is recorded.
+    pub events: Vec<RefitEvent>,
 }
 
 impl PeReport {
-    /// One line, by which a process tells the one that started it.
+    /// One line, or with events two, by which a process tells the one that started it.
     pub(super) fn to_text(&self) -> String {
         let numbers =
             [self.bytes_total, self.bytes_moved, self.wrong_tensors].map(|n| n.to_string());
         let times = self.refit_ms.iter().map(f64::to_string);
-        format!("PE {}", numbers.into_iter().chain(times).collect::<Vec<_>>().join(" "))
+        let line = format!("PE {}", numbers.into_iter().chain(times).collect::<Vec<_>>().join(" "));
+        match self.events.is_empty() {
+            true => line,
+            false => format!("{line}\nEVENTS {}", page::to_text(&self.events)),
+        }
     }
 
-    /// Reads that line.
+    /// Reads those lines.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let line = text.lines().find_map(|line| line.strip_prefix("PE "))?;
         let words: Vec<&str> = line.split(' ').collect();
         let [total, moved, wrong, times @ ..] = &words[..] else { return None };
+        let events = text.lines().find_map(|line| line.strip_prefix("EVENTS "));
         Some(Self {
             bytes_total: total.parse().ok()?,
             bytes_moved: moved.parse().ok()?,
             wrong_tensors: wrong.parse().ok()?,
             refit_ms: times.iter().map(|time| time.parse().ok()).collect::<Option<_>>()?,
+            events: events.map_or(Some(Vec::new()), page::parse)?,
         })
     }
 }
@@ -119,7 +131,10 @@ impl Setup {
             sources.bind(&refit, name, bytes).expect("made for this layout");
         }
         let mut refit_ms = Vec::new();
-        for _ in 0..=self.repeat.max(1) {
+        for number in 0..=self.repeat.max(1) {
+            if self.records && number == self.repeat.max(1) {
+                service.record_timeline();
+            }
             let started = Instant::now();
             service.refit(&refit, &sources, Target::Destination(&destination))?;
             refit_ms.push(started.elapsed().as_secs_f64() * 1e3);
@@ -133,6 +148,7 @@ impl Setup {
             bytes_total: refit.targets().bytes_total() as u64,
             bytes_moved: refit.bytes_moved(),
             wrong_tensors: expected.iter().filter(is_wrong).count() as u64,
+            events: service.take_timeline(),
         })
     }
 }
@@ -148,6 +164,7 @@ mod tests {
             bytes_total: 7,
             bytes_moved: 5,
             wrong_tensors: 0,
+            events: Vec::new(),
         };
         assert_eq!(PeReport::parse(&format!("noise\n{}\n", report.to_text())), Some(report));
     }
