@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 const TIME_MAX: Duration = Duration::from_secs(60);
+/// Ending the browser is given less.
+const QUIT_MAX: Duration = Duration::from_secs(10);
 /// How the protocol spells a reference to an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
@@ -162,6 +164,22 @@ impl Driver {
         self.call("GET", &format!("/session/{}/{path}", self.session), &Value::Null)
     }
 
+    /// Ends the browser; a test that fails must not fail twice.
+    fn quit(&self) -> std::io::Result<()> {
+        if self.session.is_empty() {
+            return Ok(());
+        }
+        let mut connection = TcpStream::connect(("127.0.0.1", self.port))?;
+        connection.set_read_timeout(Some(QUIT_MAX))?;
+        write!(
+            connection,
+            "DELETE /session/{} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n",
+            self.session
+        )?;
+        // The answer comes when the browser has ended.
+        connection.read(&mut [0; 1 << 10]).map(drop)
+    }
+
     /// One call, on a connection of its own.
     fn call(&self, method: &str, path: &str, body: &Value) -> Value {
         let mut connection = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
@@ -222,9 +240,8 @@ fn read_answer(connection: &mut TcpStream) -> String {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        if !self.session.is_empty() && !std::thread::panicking() {
-            self.call("DELETE", &format!("/session/{}", self.session), &Value::Null);
-        }
+        // Otherwise the browser would outlive its driver, above all where a test has failed.
+        let _ = self.quit();
         // Either may already be gone.
         let _ = self.child.kill();
         let _ = self.child.wait();
