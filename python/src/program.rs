@@ -63,7 +63,7 @@ pub(crate) fn run_program(
         return Err(ProgramError::new_err(text));
     }
     let (program, title) = if let Ok(bytes) = source.cast::<PyBytes>() {
-        let options = ProgramOptions { folder: PathBuf::new(), trust_kernels };
+        let options = ProgramOptions::default().with_trusted_kernels(trust_kernels);
         (contained(|| Program::from_bytes(bytes.as_bytes(), &options))?, "program".to_owned())
     } else {
         let path: PathBuf = source.extract()?;
@@ -87,15 +87,16 @@ pub(crate) fn run_program(
         let total = u64::from(repeats) * program.tasks().len() as u64;
         Meter::counting(move || (count.done(), total))
     });
-    let backends = syncline::register_backends;
-    let options = RunOptions { devices, backends, repeats, progress: count, keep };
+    let options = RunOptions::default().with_devices(devices).with_repeats(repeats);
+    let options = options.with_backends(syncline::register_backends);
+    let options = options.with_progress(count).with_keep(keep);
     let ran = call(py, None, progress.as_ref(), &meter, || {
         let run = match mode {
             "plan" => program.run_planned(&options),
             "stream" => program.run_streamed(&options),
             _ => program.run_serially_watched(options.progress.as_ref()),
         }?;
-        let all = RunOptions { keep: Keep::All, repeats: 1, progress: None, ..options };
+        let all = options.with_keep(Keep::All).with_repeats(1).with_progress(None);
         let differences = check.then(|| syncline_cli::check(&program, &run, &all)).transpose()?;
         Ok::<_, syncline_program::ProgramRunError>((run, differences))
     })?;

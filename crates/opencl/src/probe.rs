@@ -19,6 +19,7 @@ use crate::parts;
 
 /// How OpenCL devices are set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OpenClOptions {
     /// Into how many parts each device is divided, each a device `opencl:N` of its own. A device
     /// that cannot be divided so stays whole.
@@ -50,28 +51,28 @@ impl OpenClOptions {
 
     /// The same, with each device divided into `count` parts.
     #[must_use]
-    pub fn parts(mut self, count: u32) -> Self {
+    pub fn with_parts(mut self, count: u32) -> Self {
         self.parts = count;
         self
     }
 
     /// The same, with or without a context that devices of one platform share.
     #[must_use]
-    pub fn peers(mut self, yes: bool) -> Self {
+    pub fn with_peers(mut self, yes: bool) -> Self {
         self.peers = yes;
         self
     }
 
     /// The same, with or without memory that host and device share.
     #[must_use]
-    pub fn host_visible(mut self, yes: bool) -> Self {
+    pub fn with_host_visible(mut self, yes: bool) -> Self {
         self.host_visible = yes;
         self
     }
 
     /// The same, with compiled programs kept in `directory`, or nowhere.
     #[must_use]
-    pub fn program_cache(mut self, directory: Option<PathBuf>) -> Self {
+    pub fn with_program_cache(mut self, directory: Option<PathBuf>) -> Self {
         self.program_cache = directory;
         self
     }

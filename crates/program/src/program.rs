@@ -16,11 +16,26 @@ use crate::{resolve, user_kernels};
 
 /// How a program is loaded.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct ProgramOptions {
     /// The folder that relative paths in the program start from.
     pub folder: PathBuf,
     /// Whether kernels in shared objects that the program names are loaded: they can do anything.
     pub trust_kernels: bool,
+}
+
+impl ProgramOptions {
+    /// The same, with relative paths that start from `folder`.
+    #[must_use]
+    pub fn with_folder(self, folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into(), ..self }
+    }
+
+    /// The same, with or without kernels in shared objects.
+    #[must_use]
+    pub fn with_trusted_kernels(self, trust_kernels: bool) -> Self {
+        Self { trust_kernels, ..self }
+    }
 }
 
 /// A trace that can be run.

@@ -52,6 +52,7 @@ pub struct CopyTiming {
 
 /// How a program is run.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct RunOptions {
     /// The devices to use.
     pub devices: Vec<DeviceSpec>,
@@ -75,6 +76,38 @@ impl Default for RunOptions {
             progress: None,
             keep: Keep::All,
         }
+    }
+}
+
+impl RunOptions {
+    /// The same, on these devices.
+    #[must_use]
+    pub fn with_devices(self, devices: impl IntoIterator<Item = DeviceSpec>) -> Self {
+        Self { devices: devices.into_iter().collect(), ..self }
+    }
+
+    /// The same, with backends beside the CPU.
+    #[must_use]
+    pub fn with_backends(self, backends: fn(&mut DeviceRegistry)) -> Self {
+        Self { backends, ..self }
+    }
+
+    /// The same, so many times.
+    #[must_use]
+    pub fn with_repeats(self, repeats: u32) -> Self {
+        Self { repeats, ..self }
+    }
+
+    /// The same, with a count of the tasks that are done, or without one.
+    #[must_use]
+    pub fn with_progress(self, progress: impl Into<Option<RunProgress>>) -> Self {
+        Self { progress: progress.into(), ..self }
+    }
+
+    /// The same, with these buffers left behind.
+    #[must_use]
+    pub fn with_keep(self, keep: Keep) -> Self {
+        Self { keep, ..self }
     }
 }
 

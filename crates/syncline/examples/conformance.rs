@@ -52,12 +52,13 @@ impl Wanted {
         let (suite, opened) = match device.backend {
             Backend::Cpu => (Suite::new(), CpuDevice::open(CpuOptions::new(index))?),
             Backend::Vulkan => {
-                let options = VulkanOptions { staged: self.staged, ..VulkanOptions::default() };
+                let options = VulkanOptions::default().with_staged(self.staged);
                 let probe = vulkan::Probe::with_options(options);
                 (vulkan::conformance::suite(), probe.open(index)?)
             }
             Backend::OpenCl => {
-                let options = OpenClOptions::new().parts(self.parts).host_visible(!self.staged);
+                let options =
+                    OpenClOptions::new().with_parts(self.parts).with_host_visible(!self.staged);
                 let probe = opencl::Probe::with_options(options);
                 (opencl::conformance::suite(), probe.open(index)?)
             }

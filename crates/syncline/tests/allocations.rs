@@ -88,7 +88,7 @@ fn allocations(devices: &[Arc<dyn Device>], runs: u64) -> u64 {
 /// One test, since others would allocate beside it.
 #[test]
 fn replays_on_devices_allocate_nothing() {
-    let options = VulkanOptions { compute_lanes: 2, ..VulkanOptions::default() };
+    let options = VulkanOptions::default().with_lanes(2, 1);
     let vulkan = syncline::vulkan::Probe::with_options(options);
     let opencl = syncline::opencl::Probe::new();
     for probe in [&vulkan as &dyn BackendProbe, &opencl] {

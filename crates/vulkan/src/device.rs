@@ -20,6 +20,7 @@ use crate::pipeline::Pipelines;
 
 /// How a Vulkan device is set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct VulkanOptions {
     /// Lanes for kernels that exist from the start.
     pub compute_lanes: usize,
@@ -35,6 +36,26 @@ pub struct VulkanOptions {
 impl Default for VulkanOptions {
     fn default() -> Self {
         Self { compute_lanes: 1, copy_lanes: 1, memory_bytes: None, staged: false }
+    }
+}
+
+impl VulkanOptions {
+    /// The same, with so many lanes for kernels and for copies from the start.
+    #[must_use]
+    pub fn with_lanes(self, compute_lanes: usize, copy_lanes: usize) -> Self {
+        Self { compute_lanes, copy_lanes, ..self }
+    }
+
+    /// The same, with at most `bytes` of memory for buffers.
+    #[must_use]
+    pub fn with_memory(self, bytes: u64) -> Self {
+        Self { memory_bytes: Some(bytes), ..self }
+    }
+
+    /// The same, with or without staging of everything.
+    #[must_use]
+    pub fn with_staged(self, staged: bool) -> Self {
+        Self { staged, ..self }
     }
 }
 

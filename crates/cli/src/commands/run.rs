@@ -161,7 +161,8 @@ impl RunArgs {
         let bytes = read_bytes(&self.trace).map_err(LoadFailure::Read)?;
         let folder = self.trace.parent().unwrap_or(Path::new("")).to_owned();
         let folder = if is_standard(&self.trace) { PathBuf::new() } else { folder };
-        let options = ProgramOptions { folder, trust_kernels: self.trust_kernels };
+        let options = ProgramOptions::default().with_folder(folder);
+        let options = options.with_trusted_kernels(self.trust_kernels);
         Program::from_bytes(&bytes, &options).map_err(LoadFailure::Program)
     }
 
@@ -176,7 +177,7 @@ impl RunArgs {
         };
         let asked = self.output.iter().map(|(name, _)| program.buffer_named(name));
         let keep = Keep::Results(asked.collect::<Result<_, _>>()?);
-        let options = RunOptions { repeats, progress, keep, ..self.options() };
+        let options = self.options().with_repeats(repeats).with_progress(progress).with_keep(keep);
         match self.mode {
             Mode::Plan => program.run_planned(&options),
             Mode::Stream => program.run_streamed(&options),
@@ -185,8 +186,8 @@ impl RunArgs {
     }
 
     fn options(&self) -> RunOptions {
-        let (devices, backends) = (self.devices.clone(), syncline::register_backends);
-        RunOptions { devices, backends, ..RunOptions::default() }
+        let options = RunOptions::default().with_devices(self.devices.iter().copied());
+        options.with_backends(syncline::register_backends)
     }
 
     fn title(&self) -> String {

@@ -72,7 +72,7 @@ fn pass_failures_on(devices: &[Arc<dyn Device>]) {
 
 #[test]
 fn parts_of_a_device_are_peers() {
-    let found = devices(options().parts(2), 2);
+    let found = devices(options().with_parts(2), 2);
     // A driver that cannot divide its device has it whole.
     if let Some(parts) = found.filter(|of| of[0].lanes()[0].can_access(of[1].spec())) {
         are_peers(&parts);
@@ -81,7 +81,7 @@ fn parts_of_a_device_are_peers() {
 
 #[test]
 fn parts_of_a_device_are_peers_also_without_other_peers() {
-    let Some(parts) = devices(options().parts(2).peers(false), 2) else { return };
+    let Some(parts) = devices(options().with_parts(2).with_peers(false), 2) else { return };
     are_peers(&parts);
 }
 
@@ -89,7 +89,7 @@ fn parts_of_a_device_are_peers_also_without_other_peers() {
 fn devices_of_a_kind_are_peers() {
     if with_pocl_devices("pthread pthread", "between::devices_of_a_kind_are_peers") {
         devices(options(), 2).iter().for_each(|found| are_peers(found));
-        let through_the_driver = options().host_visible(false);
+        let through_the_driver = options().with_host_visible(false);
         devices(through_the_driver, 2).iter().for_each(|found| are_peers(found));
     }
 }
@@ -107,7 +107,7 @@ fn devices_of_other_contexts_are_refused() {
     if !with_pocl_devices("pthread basic", name) {
         return;
     }
-    let Some(found) = devices(options().peers(false), 2) else { return };
+    let Some(found) = devices(options().with_peers(false), 2) else { return };
     let copy = Command::copy(found[0].buffer(64).all(), found[1].buffer(64).all());
     let refused = found[1].lanes()[0].submit(copy.into());
     assert!(matches!(refused, Err(DeviceError::WrongDevice { .. })), "{refused:?}");
@@ -183,14 +183,14 @@ fn strided_copies_from_and_to_the_cpu() {
 
 #[test]
 fn strided_copies_from_and_to_the_cpu_through_the_driver() {
-    let Some(found) = devices(options().host_visible(false), 1) else { return };
+    let Some(found) = devices(options().with_host_visible(false), 1) else { return };
     let name = "strided_copies_from_and_to_the_cpu_through_the_driver";
     for_seeds(name, 10, |rng| round_trips(&found[0], rng));
 }
 
 #[test]
 fn flat_copies_from_and_to_the_cpu_by_size() {
-    for options in [options(), options().host_visible(false)] {
+    for options in [options(), options().with_host_visible(false)] {
         let Some(found) = devices(options, 1) else { return };
         let cpu = cpu();
         for count in [0, 1, 3, 4_097, 1 << 20, (16 << 20) + 5] {

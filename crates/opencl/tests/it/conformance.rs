@@ -43,14 +43,14 @@ fn a_whole_device_passes_every_case() {
 
 #[test]
 fn a_device_whose_memory_the_host_cannot_reach_passes_every_case() {
-    let Some(devices) = devices(options().host_visible(false), 1) else { return };
+    let Some(devices) = devices(options().with_host_visible(false), 1) else { return };
     assert!(!devices[0].info().capabilities.host_visible);
     passes(&devices[0]);
 }
 
 #[test]
 fn parts_of_a_device_pass_every_case() {
-    let Some(devices) = devices(options().parts(2), 2) else { return };
+    let Some(devices) = devices(options().with_parts(2), 2) else { return };
     devices.iter().for_each(passes);
 }
 

@@ -41,7 +41,7 @@ fn devices(options: OpenClOptions, count: usize) -> Option<Vec<Arc<dyn Device>>>
 
 /// Whole devices that keep no programs on disk.
 fn options() -> OpenClOptions {
-    OpenClOptions::new().program_cache(None)
+    OpenClOptions::new().with_program_cache(None)
 }
 
 /// Runs `test` of this program again in a process in which PoCL has `devices`, and passes on how it

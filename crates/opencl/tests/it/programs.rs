@@ -85,7 +85,7 @@ fn programs_are_kept_on_disk_and_what_is_corrupt_is_ignored() {
     };
     let open = || {
         crate::probe(options(), 1)?;
-        let probe = Probe::with_options(options().program_cache(Some(directory.0.clone())));
+        let probe = Probe::with_options(options().with_program_cache(Some(directory.0.clone())));
         Some(probe.open(0).unwrap())
     };
     let Some(device) = open() else { return };
@@ -123,7 +123,7 @@ fn parts_of_a_device_keep_their_programs_too() {
         let files = fs::read_dir(&directory.0).into_iter().flatten();
         files.map(|file| file.unwrap().metadata().unwrap().modified().unwrap()).max()
     };
-    let options = options().parts(2).program_cache(Some(directory.0.clone()));
+    let options = options().with_parts(2).with_program_cache(Some(directory.0.clone()));
     let Some(parts) = devices(options.clone(), 2) else { return };
     for part in &parts {
         assert_eq!(run(&**part, &kernel(SET, "set")).unwrap(), [7; 10]);

@@ -48,7 +48,7 @@ fn recording(
 
 #[test]
 fn a_recording_runs_again_and_again() {
-    for options in [options(), options().host_visible(false)] {
+    for options in [options(), options().with_host_visible(false)] {
         let Some(devices) = devices(options, 1) else { return };
         let (recording, buffers) = recording(&devices[0], 50);
         let lane = devices[0].lane(LaneKind::Compute);

@@ -22,8 +22,8 @@ fn random(rng: &mut syncline_testing::Rng) -> Program {
 fn whoever_waits_begins_after_what_it_waits_for() {
     for_seeds("whoever_waits_begins_after_what_it_waits_for", 30, |rng| {
         let program = random(rng);
-        let devices = (0..1 + rng.range(0..2) as u32).map(DeviceSpec::cpu).collect();
-        let run = program.run_planned(&RunOptions { devices, ..RunOptions::default() }).unwrap();
+        let devices = (0..1 + rng.range(0..2) as u32).map(DeviceSpec::cpu);
+        let run = program.run_planned(&RunOptions::default().with_devices(devices)).unwrap();
         let executed = program.executed(&run);
         let tasks = &executed.trace.tasks;
         assert_eq!(tasks.len(), program.tasks().len() + run.copies.len());
@@ -52,7 +52,7 @@ fn ids_are_those_of_the_program() {
         Program::from_trace(example("cholesky", &[]).unwrap(), &ProgramOptions::default());
     let program = program.unwrap();
     let devices = vec![DeviceSpec::cpu(0), DeviceSpec::cpu(1)];
-    let run = program.run_planned(&RunOptions { devices, ..RunOptions::default() }).unwrap();
+    let run = program.run_planned(&RunOptions::default().with_devices(devices)).unwrap();
     let mut ids = program.executed(&run).ids;
     ids.sort_unstable();
     let copies = run.copies.len() as u64;
@@ -66,10 +66,8 @@ fn every_way_counts_its_tasks() {
     let program = Program::from_trace(example("mlp", &[]).unwrap(), &ProgramOptions::default());
     let program = program.unwrap();
     let tasks = program.tasks().len() as u64;
-    let watched = |progress: &RunProgress| RunOptions {
-        repeats: 2,
-        progress: Some(progress.clone()),
-        ..RunOptions::default()
+    let watched = |progress: &RunProgress| {
+        RunOptions::default().with_repeats(2).with_progress(progress.clone())
     };
     let (planned, streamed, serial) = (RunProgress::new(), RunProgress::new(), RunProgress::new());
     program.run_planned(&watched(&planned)).unwrap();

@@ -61,7 +61,7 @@ fn buffers_begin_with_what_their_files_hold() {
         {"id": 2, "bytes": 4, "init": {"fill": -1, "dtype": "i16"}},
         {"id": 3, "bytes": 8, "init": {"random": 5, "dtype": "i32"}},
         {"id": 4, "bytes": 2}]}"#;
-    let options = ProgramOptions { folder: folder.0.clone(), ..ProgramOptions::default() };
+    let options = ProgramOptions::default().with_folder(&folder.0);
     let program = Program::from_bytes(text.as_bytes(), &options).unwrap();
     let contents: Vec<_> = (0..5).map(|index| program.initial_contents(index).unwrap()).collect();
     assert_eq!(contents[0], array.bytes);
@@ -77,7 +77,7 @@ fn a_file_that_is_not_there_names_one_like_it() {
     std::fs::write(folder.0.join("weights.npy"), b"").unwrap();
     let text = r#"{"format": "syncline-trace", "version": 1, "tasks": [],
         "buffers": [{"id": 0, "bytes": 8, "init": {"file": "wieghts.npy"}}]}"#;
-    let options = ProgramOptions { folder: folder.0.clone(), trust_kernels: false };
+    let options = ProgramOptions::default().with_folder(&folder.0);
     let error = Program::from_bytes(text.as_bytes(), &options).unwrap_err().to_string();
     assert!(
         error.starts_with("buffers[0].init: ") && error.contains("did you mean `weights.npy`?"),

@@ -15,12 +15,10 @@ use syncline_testing::for_seeds;
 use syncline_trace::{Trace, TraceBuffer, TraceTask};
 
 fn options(devices: u32) -> RunOptions {
-    RunOptions {
-        devices: (0..devices).map(DeviceSpec::cpu).collect(),
-        repeats: 2,
-        keep: Keep::Results(Vec::new()),
-        ..RunOptions::default()
-    }
+    RunOptions::default()
+        .with_devices((0..devices).map(DeviceSpec::cpu))
+        .with_repeats(2)
+        .with_keep(Keep::Results(Vec::new()))
 }
 
 /// What was kept is what the serial run left, and nothing else was kept.
@@ -158,7 +156,7 @@ fn networks_keep_their_activations_to_themselves() {
         sizes.zip(is_inner).filter(|(_, inner)| *inner).map(|(bytes, _)| bytes).sum();
     assert!(plan.arena_bytes()[0] < separate, "{} bytes of {separate}", plan.arena_bytes()[0]);
     let named = |name: &str| program.buffer_named(name).unwrap();
-    let asked = RunOptions { keep: Keep::Results(vec![named("scores")]), ..options(1) };
+    let asked = options(1).with_keep(Keep::Results(vec![named("scores")]));
     let run = program.run_planned(&asked).unwrap();
     assert!(!run.contents[named("scores")].is_empty() && run.contents[named("q")].is_empty());
 }
@@ -227,7 +225,7 @@ fn parts_of_a_memory_are_used_for_the_next_one_where_lanes_steal() {
             assert_apart(&executed, run.steals);
             met += lives_that_meet(&executed);
         }
-        let run = program.run_planned(&RunOptions { repeats: 1, ..options(1) }).unwrap();
+        let run = program.run_planned(&options(1).with_repeats(1)).unwrap();
         assert_kept(&program, &run, &program.run_serially().unwrap());
         assert_apart(&program.executed(&run), run.steals);
     });

@@ -34,7 +34,7 @@ fn tasks_are_placed_where_their_kernels_have_a_body() {
     let mut trace: serde_json::Value = serde_json::from_slice(&text).unwrap();
     // Its own kernel has no body for the CPU. Say that it may run anywhere.
     trace["tasks"][0].as_object_mut().unwrap().remove("device");
-    let options = ProgramOptions { folder: folder.into(), trust_kernels: true };
+    let options = ProgramOptions::default().with_folder(folder).with_trusted_kernels(true);
     let program = Program::from_bytes(trace.to_string().as_bytes(), &options).unwrap();
     let machine = |names: &[&str]| {
         let device = |name: &&str| format!("[[device]]\nname = \"{name}\"\nlanes = 2\n");
@@ -49,7 +49,7 @@ fn tasks_are_placed_where_their_kernels_have_a_body() {
     let error = program.simulate(&machine(&["cpu:0", "cpu:1"])).unwrap_err().to_string();
     assert!(error.starts_with(nowhere) && error.contains("vulkan, opencl"), "{error}");
     let devices = vec!["cpu:0".parse().unwrap(), "cpu:1".parse().unwrap()];
-    let options = RunOptions { devices, ..RunOptions::default() };
+    let options = RunOptions::default().with_devices(devices);
     let error = program.run_planned(&options).unwrap_err().to_string();
     assert!(error.starts_with(nowhere), "{error}");
 }

@@ -32,7 +32,7 @@ impl Folder {
     }
 
     fn load(&self, trace: &Value) -> Result<Program, String> {
-        let options = ProgramOptions { folder: self.0.clone(), trust_kernels: true };
+        let options = ProgramOptions::default().with_folder(&self.0).with_trusted_kernels(true);
         Program::from_bytes(trace.to_string().as_bytes(), &options).map_err(|e| e.to_string())
     }
 
@@ -193,7 +193,7 @@ fn other_mistakes_say_what_is_wrong() {
         trace["kernels"][0].as_object_mut().unwrap().remove(body);
     }
     assert!(folder.load(&trace).unwrap_err().contains("needs one of `cpu`, `wgsl` and `opencl`"));
-    let untrusted = ProgramOptions { folder: folder.0.clone(), trust_kernels: false };
+    let untrusted = ProgramOptions::default().with_folder(&folder.0);
     let error = Program::from_bytes(folder.trace().to_string().as_bytes(), &untrusted).unwrap_err();
     assert!(error.to_string().contains("--trust-kernels"), "{error}");
 }

@@ -13,11 +13,7 @@ fn program(name: &str, settings: &[(&str, u64)]) -> Program {
 }
 
 fn on(devices: u32) -> RunOptions {
-    RunOptions {
-        devices: (0..devices).map(DeviceSpec::cpu).collect(),
-        repeats: 2,
-        ..RunOptions::default()
-    }
+    RunOptions::default().with_devices((0..devices).map(DeviceSpec::cpu)).with_repeats(2)
 }
 
 fn assert_same(name: &str, program: &Program, run: &ProgramRun, serial: &ProgramRun) {
@@ -87,7 +83,7 @@ fn devices_that_are_not_there_are_named() {
     let program = Program::from_trace(trace, &ProgramOptions::default()).unwrap();
     let error = program.run_planned(&on(2)).unwrap_err().to_string();
     assert!(error.contains("tasks[3]") && error.contains("there are: cpu:0, cpu:1"), "{error}");
-    let vulkan = RunOptions { devices: vec!["vulkan:0".parse().unwrap()], ..RunOptions::default() };
+    let vulkan = RunOptions::default().with_devices(["vulkan:0".parse().unwrap()]);
     let error = program.run_planned(&vulkan).unwrap_err().to_string();
     assert!(error.contains("vulkan:0") && error.contains("not built into this program"), "{error}");
 }

@@ -455,7 +455,7 @@ fn tensors_in_vulkan_memory_arrive_as_the_naive_copy_says() {
 #[test]
 fn tensors_in_opencl_memory_arrive_as_the_naive_copy_says() {
     for host_visible in [true, false] {
-        let options = OpenClOptions::new().host_visible(host_visible);
+        let options = OpenClOptions::new().with_host_visible(host_visible);
         let Some(device) = driven(&syncline_opencl::Probe::with_options(options)) else { return };
         random_refits("tensors_in_opencl_memory_arrive_as_the_naive_copy_says", 8, &device);
         converted_refits(&device);

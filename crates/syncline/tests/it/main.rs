@@ -34,7 +34,7 @@ use syncline_testing::need;
 /// CPU, Vulkan, and an OpenCL device in two parts; nothing, with a word, where there is no driver.
 fn devices() -> Option<Vec<Arc<dyn Device>>> {
     let cpu = CpuDevice::open(CpuOptions::new(0).compute_lanes(2)).unwrap();
-    let opencl = syncline::opencl::Probe::with_options(OpenClOptions::new().parts(2));
+    let opencl = syncline::opencl::Probe::with_options(OpenClOptions::new().with_parts(2));
     let vulkan = syncline::vulkan::Probe::new();
     let mut devices = vec![cpu, open(&vulkan, 0)?, open(&opencl, 0)?];
     // A machine with one processor has nothing to divide.

@@ -16,12 +16,8 @@ fn has_drivers() -> bool {
 }
 
 fn options(repeats: u32) -> RunOptions {
-    RunOptions {
-        devices: all_three(),
-        backends: syncline::register_backends,
-        repeats,
-        ..RunOptions::default()
-    }
+    let options = RunOptions::default().with_devices(all_three()).with_repeats(repeats);
+    options.with_backends(syncline::register_backends)
 }
 
 /// The example with its tasks shared out over the devices in turn; whatever a device has no kernel
@@ -109,7 +105,7 @@ fn without_a_cpu_device_bytes_still_go_through_the_host() {
         task.device = Some(json!(["vulkan:0", "opencl:0"][at % 2]));
     }
     let program = Program::from_trace(trace, &ProgramOptions::default()).unwrap();
-    let options = RunOptions { devices: all_three()[1..].to_vec(), ..options(1) };
+    let options = options(1).with_devices(all_three()[1..].to_vec());
     let run = program.run_planned(&options).unwrap();
     let serial = program.run_serially().unwrap();
     let tolerance = program.tolerance(&run);

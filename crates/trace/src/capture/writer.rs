@@ -18,6 +18,7 @@ const RECORDS_PER_LOOK: u32 = 16;
 
 /// When gathered records are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CaptureOptions {
     /// Write as soon as this many bytes have gathered.
     pub flush_bytes: usize,
@@ -28,6 +29,20 @@ pub struct CaptureOptions {
 impl Default for CaptureOptions {
     fn default() -> Self {
         Self { flush_bytes: 64 << 10, flush_interval: Duration::from_millis(100) }
+    }
+}
+
+impl CaptureOptions {
+    /// The same, written as soon as so many bytes have gathered.
+    #[must_use]
+    pub fn with_flush_bytes(self, flush_bytes: usize) -> Self {
+        Self { flush_bytes, ..self }
+    }
+
+    /// The same, written with the first record that comes so long after the last write.
+    #[must_use]
+    pub fn with_flush_interval(self, flush_interval: Duration) -> Self {
+        Self { flush_interval, ..self }
     }
 }
 

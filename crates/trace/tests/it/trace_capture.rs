@@ -136,9 +136,7 @@ impl Write for Full {
 fn a_full_disk_ends_the_capture_and_not_the_program() {
     let mut submitter = Capturing::new(SubmitOptions::default());
     let x = submitter.create_buffer(64, None);
-    submitter
-        .start(Full(10_000), CaptureOptions { flush_bytes: 512, ..Default::default() })
-        .expect("room");
+    submitter.start(Full(10_000), CaptureOptions::default().with_flush_bytes(512)).expect("room");
     let args = [Arg::inout(x, View::bytes_at(0, 64).expect("small"))];
     for _ in 0..2000 {
         let inputs = DepInputs { args: &args, deps: &[] };
@@ -152,7 +150,7 @@ fn a_full_disk_ends_the_capture_and_not_the_program() {
 #[test]
 fn records_are_written_whole_and_soon() {
     let mut written = Vec::new();
-    let options = CaptureOptions { flush_interval: Duration::ZERO, ..Default::default() };
+    let options = CaptureOptions::default().with_flush_interval(Duration::ZERO);
     let mut writer = CaptureWriter::with_options(&mut written, options).expect("memory");
     writer.buffer(BUFFER, 1024, None).expect("memory");
     for index in 0..40 {

@@ -35,7 +35,7 @@ fn vulkan_passes_every_case() {
 
 #[test]
 fn memory_that_the_host_does_not_reach_passes_too() {
-    let probe = Probe::with_options(VulkanOptions { staged: true, ..VulkanOptions::default() });
+    let probe = Probe::with_options(VulkanOptions::default().with_staged(true));
     let Some(report) = run(&probe) else { return };
     assert!(report.skipped().any(|(_, why)| why.contains("reaches")), "{report}");
 }
@@ -43,7 +43,7 @@ fn memory_that_the_host_does_not_reach_passes_too() {
 #[test]
 fn the_validation_layers_have_nothing_to_say() {
     for staged in [false, true] {
-        let options = VulkanOptions { staged, ..VulkanOptions::default() };
+        let options = VulkanOptions::default().with_staged(staged);
         let probe = Probe::with_options(options).validated();
         if need("Vulkan with its validation layers", probe.probe()).is_none() {
             return;

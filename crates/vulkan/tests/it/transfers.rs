@@ -15,7 +15,7 @@ use crate::support;
 fn on_both(check: impl Fn(&dyn syncline_device::Device, &dyn Fn(u64) -> Buffer)) {
     let cpu = CpuDevice::open(CpuOptions::new(0).compute_lanes(1)).unwrap();
     for staged in [false, true] {
-        let options = VulkanOptions { staged, ..VulkanOptions::default() };
+        let options = VulkanOptions::default().with_staged(staged);
         let Some(device) = support::open(options) else { return };
         check(&*device, &|bytes| cpu.buffer(bytes));
     }

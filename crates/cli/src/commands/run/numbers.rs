@@ -83,7 +83,7 @@ mod tests {
         for name in ["cholesky", "stencil", "butterfly", "random"] {
             let trace = example(name, &[]).unwrap();
             let program = Program::from_trace(trace, &ProgramOptions::default()).unwrap();
-            let options = RunOptions { keep: Keep::Results(Vec::new()), ..RunOptions::default() };
+            let options = RunOptions::default().with_keep(Keep::Results(Vec::new()));
             let run = program.run_planned(&options).unwrap();
             let short = Analysis::of(&of(&program, &run).unwrap()).unwrap().summary;
             let executed = program.executed(&run);
