@@ -2,10 +2,10 @@
 //! kernels.
 //!
 //! [`Probe`] loads the OpenCL library when it is first asked, lists what its drivers have, and
-//! opens devices, or parts of devices ([`OpenClOptions::with_parts`]). Those of one platform share a
-//! context ([`OpenClOptions::with_peers`]) and therefore copy from each other's memory and wait for each
-//! other without the host. `README.md` beside the crate says how memory, copies, programs and
-//! recordings work; the life of a batch is that of every [`syncline_backend::driver`].
+//! opens devices, or parts of devices ([`OpenClOptions::with_parts`]). Those of one platform share
+//! a context ([`OpenClOptions::with_peers`]) and therefore copy from each other's memory and wait
+//! for each other without the host. `README.md` beside the crate says how memory, copies, programs
+//! and recordings work; the life of a batch is that of every [`syncline_backend::driver`].
 //! [`conformance`] is the suite with kernels in OpenCL C.
 //!
 //! This crate knows nothing of task graphs, nor of other backends.
