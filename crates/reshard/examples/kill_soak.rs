@@ -131,7 +131,7 @@ fn main() -> Result<()> {
         let delay = Duration::from_micros(kill * 7_919 % 100_000);
         let victim = (kill % PES as u64) as usize;
         let words = kill_one(&name, victim, delay)?;
-        let has_died = words[0] == format!("whole: PE {victim} died");
+        let has_died = words[0].starts_with(&format!("whole: PE {victim} died, and what it held"));
         let is_absent = words[0].starts_with(&format!("whole: PE {victim} did not join"));
         if !(has_died || is_absent) || words.iter().any(|word| *word != words[0]) {
             return Err(format!("kill {kill} of PE {victim} after {delay:?}: {words:?}").into());

@@ -16,7 +16,7 @@ use super::region::{PAGE, Region, pages};
 use super::{Failure, Ticket};
 
 /// "SYNCLINE" and the version of this layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"SYNCLIN1");
+const MAGIC: u64 = u64::from_le_bytes(*b"SYNCLIN2");
 
 /// What stands there before.
 const IN_THE_MAKING: u64 = u64::from_le_bytes(*b"SYNCLIN0");
@@ -41,6 +41,10 @@ pub(crate) struct BoardHeader {
     verdict: AtomicU64,
     /// First byte of the file that no window has been given.
     pub end: AtomicU64,
+    /// Counts changes of the members and other recoveries.
+    recoveries: AtomicU64,
+    /// One more than the rank of the PE that clears the board after a failure; 0 if none does.
+    clearing: AtomicU32,
 }
 
 /// One PE's record.
@@ -56,6 +60,8 @@ pub(crate) struct Member {
     pub entered: AtomicU64,
     /// The last refit in which this PE has done its part.
     pub done: AtomicU64,
+    /// The recovery that this PE is ready for.
+    pub recovering: AtomicU64,
     ticket: [AtomicU64; 6],
     failure: [AtomicU64; RECORD_WORDS],
 }
@@ -66,6 +72,9 @@ pub(crate) const ABSENT: u32 = 0;
 pub(crate) const JOINED: u32 = 1;
 /// A member that has left in order.
 pub(crate) const LEFT: u32 = 2;
+
+/// A member of before: the others go on without it.
+pub(crate) const GONE: u32 = 3;
 
 /// A slot that holds no message.
 pub(crate) const FREE: u32 = 0;
@@ -329,6 +338,63 @@ impl Board {
                 Err(now) => word = now,
             }
         }
+    }
+}
+
+/// Recovery after a failure: what the PEs that are left do to go on.
+impl Board {
+    /// Recoveries so far.
+    pub(crate) fn recoveries(&self) -> u64 {
+        self.header().recoveries.load(Ordering::Acquire)
+    }
+
+    /// The PE that clears the board, if one does.
+    pub(crate) fn clearer(&self) -> Option<usize> {
+        (self.header().clearing.load(Ordering::Acquire) as usize).checked_sub(1)
+    }
+
+    /// Takes over clearing the board from `before`, which has died, or from nobody. Returns `true`
+    /// if `rank` is the one to do it.
+    pub(crate) fn start_clearing(&self, before: Option<usize>, rank: usize) -> bool {
+        let before = before.map_or(0, |before| before as u32 + 1);
+        let clearing = &self.header().clearing;
+        let after = rank as u32 + 1;
+        clearing.compare_exchange(before, after, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Gives up clearing, which another has done.
+    pub(crate) fn stop_clearing(&self) {
+        self.header().clearing.store(0, Ordering::Release);
+        self.wake_all();
+    }
+
+    /// Clears what a failed refit has left, and lets the group go on without the members that
+    /// `is_lost` names. Doing it again from any point on gives the same.
+    ///
+    /// The caller is the one that clears, and every other member that is left waits for it.
+    pub(crate) fn clear(&self, is_lost: impl Fn(usize) -> bool, recovery: u64) {
+        let Shape { size, depth, .. } = self.layout.shape;
+        let header = self.header();
+        let committed = header.verdict.load(Ordering::Acquire) >> 16;
+        for rank in 0..size {
+            let member = self.member(rank);
+            if is_lost(rank) {
+                member.state.store(GONE, Ordering::Release);
+            }
+            member.entered.store(committed, Ordering::Relaxed);
+            member.done.store(committed, Ordering::Relaxed);
+            (0..depth).for_each(|slot| self.busy(rank, slot).store(FREE, Ordering::Relaxed));
+            for peer in 0..size {
+                let pair = self.pair(rank, peer);
+                pair.taken.store(0, Ordering::Relaxed);
+                pair.sent.store(0, Ordering::Relaxed);
+            }
+        }
+        header.verdict.store(committed << 16, Ordering::Release);
+        // Release: whoever sees the count sees all of the above.
+        header.recoveries.store(recovery, Ordering::Release);
+        header.clearing.store(0, Ordering::Release);
+        self.wake_all();
     }
 }
 

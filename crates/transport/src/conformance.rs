@@ -3,8 +3,8 @@
 //! Every PE of a group calls [`check`] on its own endpoint at the same time, be it a thread, a
 //! process or a rank of a cluster: messages of all sizes and orders, back-pressure, agreement on
 //! the start and the end of a refit, slots that are filled in place, memory that peers write,
-//! values that they share, and at last a failure that all must agree on. The group has failed
-//! afterwards, as asked.
+//! values that they share, and at last a failure that all must agree on. Afterwards a group that
+//! can recover has done so, and any other has failed, as asked.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -56,7 +56,8 @@ impl Suite<'_> {
         self.windows()?;
         self.offers()?;
         self.silence_times_out()?;
-        self.failure_is_agreed()
+        self.failure_is_agreed()?;
+        self.goes_on()
     }
 
     fn wait(&self) -> Wait<'static> {
@@ -348,13 +349,23 @@ impl Suite<'_> {
         let entered = unsafe { self.transport.enter(Ticket::default(), &wait) };
         let seen = if let Err(failure) = entered {
             failure
-        } else if self.rank() + 1 == self.size() {
-            self.transport.fail(failure.clone())
         } else {
-            let (_, from) = self.neighbours(1);
-            match self.transport.receive(from, &mut |_, _| Ok(()), &wait) {
-                Ok(()) => return Err("failure: a message came that no PE sent".to_owned()),
-                Err(failure) => failure,
+            let (to, from) = self.neighbours(1);
+            // Messages that nobody takes: they mean nothing once the refit has failed.
+            if to != self.rank() {
+                for _ in 0..self.transport.shape().depth {
+                    let _ = self.transport.try_send(to, 24, &mut |_| Header::default());
+                }
+            }
+            if self.rank() + 1 == self.size() {
+                self.transport.fail(failure.clone())
+            } else {
+                let one = self.transport.receive(from, &mut |_, _| Ok(()), &wait);
+                let none = one.and_then(|()| self.until_failure(&wait));
+                match none {
+                    Ok(()) => return Err("failure: the refit ended without one".to_owned()),
+                    Err(failure) => failure,
+                }
             }
         };
         // SAFETY: nothing is written to memory of peers.
@@ -363,5 +374,28 @@ impl Suite<'_> {
             (true, Err(also), true) if *also == failure => Ok(()),
             _ => Err(format!("failure: {seen} and {finished:?} instead of {failure}")),
         }
+    }
+
+    /// Parks until the group has failed.
+    fn until_failure(&self, wait: &Wait<'_>) -> Result<(), Failure> {
+        loop {
+            let seen = self.transport.bell();
+            self.transport.park(seen, wait)?;
+        }
+    }
+
+    /// Where a group can go on after a failure, nothing of the failed refit is left.
+    fn goes_on(&self) -> Result<(), String> {
+        if !self.transport.can_recover() {
+            return Ok(());
+        }
+        // SAFETY: the refit has ended on this PE: no slot is claimed, and nothing is written.
+        let recovered = unsafe { self.transport.recover(&self.wait()) };
+        recovered.map_err(|failure| format!("going on: {failure}"))?;
+        if self.transport.members() != (0..self.size()).collect::<Vec<_>>() {
+            return Err(format!("going on: members {:?}", self.transport.members()));
+        }
+        self.everyone_to_everyone()?;
+        self.order_and_back_pressure()
     }
 }

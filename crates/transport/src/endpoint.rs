@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use syncline_sync::{EventCount, Sharing, Spin, lock};
 
-use super::board::{ABSENT, Board, FULL, JOINED, LEFT};
+use super::board::{ABSENT, Board, FULL, GONE, JOINED, LEFT, Member};
 use super::failure::Shape;
 use super::{
     Arrival, ControlPlane, DataPlane, Failure, Fill, FreeSlot, Header, MemoryPlane, Phase, Slots,
@@ -50,7 +50,9 @@ pub struct Endpoint {
     rank: usize,
     board: Board,
     backing: Box<dyn Backing>,
+    /// The refit entered last, and the recoveries that there had been then.
     epoch: AtomicU64,
+    recoveries: AtomicU64,
     /// One failure record a PE: threads of one PE that fail at once take turns.
     reporting: Mutex<()>,
     /// Threads take turns to put a message into a queue, and to take one out. No code of users runs
@@ -74,6 +76,7 @@ impl Endpoint {
             board,
             backing,
             epoch: AtomicU64::new(0),
+            recoveries: AtomicU64::new(0),
             reporting: Mutex::new(()),
             sending: Mutex::new(()),
             receiving: Mutex::new(()),
@@ -100,9 +103,7 @@ impl Endpoint {
 
     /// The first PE that has not come.
     fn absent(&self) -> Option<usize> {
-        let is_absent =
-            |member: &super::board::Member| member.state.load(Ordering::Acquire) == ABSENT;
-        self.board.members().position(is_absent)
+        self.board.members().position(|member| member.state.load(Ordering::Acquire) == ABSENT)
     }
 
     /// Stays until everyone has come: whoever comes after the group's name is gone would make a
@@ -128,13 +129,59 @@ impl Endpoint {
     }
 
     /// The first PE that has not reached `epoch` by `counter`.
-    fn behind(
-        &self,
-        epoch: u64,
-        counter: fn(&super::board::Member) -> &AtomicU64,
-    ) -> Option<usize> {
+    fn behind(&self, epoch: u64, counter: fn(&Member) -> &AtomicU64) -> Option<usize> {
         // Acquire: what a PE did before it counted itself is visible to whoever sees it counted.
-        self.board.members().position(|member| counter(member).load(Ordering::Acquire) < epoch)
+        self.board.members().position(|member| {
+            counter(member).load(Ordering::Acquire) < epoch
+                && member.state.load(Ordering::Acquire) != GONE
+        })
+    }
+
+    /// Returns `true` if PE `rank` takes part, and has died or left.
+    fn is_lost(&self, rank: usize) -> bool {
+        match self.board.member(rank).state.load(Ordering::Acquire) {
+            LEFT => true,
+            JOINED => rank != self.rank && self.backing.has_died(&self.board, rank),
+            _ => false,
+        }
+    }
+
+    /// Waits until all members that are left are ready for `recovery`, and until one of them has
+    /// cleared the board for it.
+    fn await_recovery(&self, recovery: u64, wait: &Wait<'_>) -> Result<(), Failure> {
+        let size = self.board.shape().size;
+        let event = &self.board.member(self.rank).event;
+        loop {
+            let seen = event.epoch();
+            if self.board.recoveries() >= recovery {
+                return Ok(());
+            }
+            let is_awaited = |rank: &usize| {
+                let member = self.board.member(*rank);
+                member.recovering.load(Ordering::Acquire) < recovery
+                    && member.state.load(Ordering::Acquire) == JOINED
+                    && !self.is_lost(*rank)
+            };
+            let awaited = (0..size).find(is_awaited);
+            if awaited.is_none() {
+                let clearer = self.board.clearer();
+                let is_open = clearer.is_none_or(|clearer| self.is_lost(clearer));
+                if is_open && self.board.start_clearing(clearer, self.rank) {
+                    // Another may have cleared it since it was looked at.
+                    if self.board.recoveries() < recovery {
+                        self.board.clear(|rank| self.is_lost(rank), recovery);
+                    } else {
+                        self.board.stop_clearing();
+                    }
+                    continue;
+                }
+            }
+            let wait = wait.until(Phase::Recover, awaited.unwrap_or(self.rank));
+            if let Some(failure) = wait.expired(self.rank) {
+                return Err(failure);
+            }
+            park(event, seen, wait.left(SLICE));
+        }
     }
 
     /// The failure that an absent PE amounts to, if one is gone that is still needed.
@@ -194,6 +241,11 @@ unsafe impl ControlPlane for Endpoint {
         if let Some(failure) = self.failure() {
             return Err(failure);
         }
+        // A recovery has taken all back to the last refit that was committed.
+        let recoveries = self.board.recoveries();
+        if self.recoveries.swap(recoveries, Ordering::Relaxed) != recoveries {
+            self.epoch.store(self.board.verdict().0, Ordering::Relaxed);
+        }
         let epoch = self.epoch.load(Ordering::Relaxed) + 1;
         let member = self.board.member(self.rank);
         member.set_ticket(ticket);
@@ -203,6 +255,35 @@ unsafe impl ControlPlane for Endpoint {
         self.wait_until(&wait.until(Phase::Enter, 0), || {
             self.behind(epoch, |member| &member.entered)
         })
+    }
+
+    fn members(&self) -> Vec<usize> {
+        let is_member =
+            |rank: &usize| self.board.member(*rank).state.load(Ordering::Acquire) != GONE;
+        (0..self.shape().size).filter(is_member).collect()
+    }
+
+    fn epoch(&self) -> u64 {
+        1 + self.board.recoveries()
+    }
+
+    unsafe fn recover(&self, wait: &Wait<'_>) -> Result<(), Failure> {
+        let Some(failure) = self.failure() else { return Ok(()) };
+        let member = self.board.member(self.rank);
+        if member.state.load(Ordering::Acquire) != JOINED {
+            return Err(failure);
+        }
+        let recovery = self.board.recoveries() + 1;
+        // Release: what this PE did in the failed refit is over for whoever sees it ready.
+        member.recovering.store(recovery, Ordering::Release);
+        self.board.wake_all();
+        // Not ready any more: it may not come back.
+        let awaited = self.await_recovery(recovery, wait);
+        awaited.inspect_err(|_| member.recovering.store(recovery - 1, Ordering::Release))
+    }
+
+    fn can_recover(&self) -> bool {
+        true
     }
 
     fn ticket(&self, peer: usize) -> Ticket {

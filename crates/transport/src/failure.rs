@@ -215,10 +215,13 @@ pub enum Phase {
     Transfer,
     /// For others to finish.
     Finish,
+    /// For others to go on after a failure.
+    Recover,
 }
 
 impl Phase {
-    const ALL: [Phase; 4] = [Phase::Join, Phase::Enter, Phase::Transfer, Phase::Finish];
+    const ALL: [Phase; 5] =
+        [Phase::Join, Phase::Enter, Phase::Transfer, Phase::Finish, Phase::Recover];
 }
 
 impl fmt::Display for Phase {
@@ -228,11 +231,17 @@ impl fmt::Display for Phase {
             Phase::Enter => "to start the refit",
             Phase::Transfer => "to move data",
             Phase::Finish => "to finish the refit",
+            Phase::Recover => "to go on after a failure",
         })
     }
 }
 
 impl Failure {
+    /// Returns `true` if members were lost, and nothing else went wrong.
+    pub fn is_loss(&self) -> bool {
+        matches!(self, Self::PeerDied { .. } | Self::PeerLeft { .. })
+    }
+
     /// The record of this failure.
     pub fn encode(&self) -> [u64; RECORD_WORDS] {
         let mut text = "";

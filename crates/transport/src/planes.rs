@@ -20,13 +20,45 @@ use super::{Failure, Fill, Phase, Shape, Slots, Take, Ticket, Wait, Window, Wind
 /// - `finish` returns `Ok` only when every PE has called it for this refit; what a PE did before
 ///   its call is visible to all after theirs. Once any PE has failed the group before that, it
 ///   returns `Err` on all.
-/// - After a failure `enter` and `finish` return `Err` for good.
+/// - After a failure `enter` and `finish` return `Err` until [`recover`](Self::recover) has
+///   returned `Ok`, which it does only on members that have heard of the end of the refit.
+/// - [`members`](Self::members) stays the same from `enter` to the end of the refit; `enter`,
+///   `finish` and `ticket` are about those members only.
 pub unsafe trait ControlPlane: Send + Sync {
     /// This PE.
     fn rank(&self) -> usize;
 
     /// The group's parameters.
     fn shape(&self) -> Shape;
+
+    /// Returns the PEs that take part, in ascending order.
+    fn members(&self) -> Vec<usize> {
+        (0..self.shape().size).collect()
+    }
+
+    /// Counts changes of the members, from 1.
+    fn epoch(&self) -> u64 {
+        1
+    }
+
+    /// Takes part again after a failure: returns `Ok` once this PE may enter another refit with the
+    /// members that are left.
+    ///
+    /// Does nothing in a group that has not failed. Returns the failure where the transport cannot
+    /// go on after one, or the group goes on without this PE.
+    ///
+    /// # Safety
+    /// The refit entered before has ended on this PE: no slot of it is claimed, and nothing that
+    /// writes memory of its peers goes on.
+    unsafe fn recover(&self, wait: &Wait<'_>) -> Result<(), Failure> {
+        let _ = wait;
+        self.failure().map_or(Ok(()), Err)
+    }
+
+    /// Returns `true` if [`recover`](Self::recover) can return `Ok` after a failure.
+    fn can_recover(&self) -> bool {
+        false
+    }
 
     /// Announces `ticket`, and returns when every PE of the group has announced one.
     ///
@@ -230,6 +262,23 @@ unsafe impl<T: Composite> ControlPlane for T {
     unsafe fn enter(&self, ticket: Ticket, wait: &Wait<'_>) -> Result<(), Failure> {
         // SAFETY: the caller's promise.
         unsafe { self.control().enter(ticket, wait) }
+    }
+
+    fn members(&self) -> Vec<usize> {
+        self.control().members()
+    }
+
+    fn epoch(&self) -> u64 {
+        self.control().epoch()
+    }
+
+    unsafe fn recover(&self, wait: &Wait<'_>) -> Result<(), Failure> {
+        // SAFETY: the caller's promise.
+        unsafe { self.control().recover(wait) }
+    }
+
+    fn can_recover(&self) -> bool {
+        self.control().can_recover()
     }
 
     fn ticket(&self, peer: usize) -> Ticket {

@@ -66,8 +66,9 @@ impl<'t> Session<'t> {
         let Ticket { fingerprint, .. } = ticket;
         // SAFETY: the caller's promise.
         unsafe { transport.enter(ticket, wait)? };
-        let theirs = (0..transport.shape().size).map(|peer| transport.ticket(peer).fingerprint);
-        match theirs.enumerate().find(|(_, theirs)| *theirs != fingerprint) {
+        let members = transport.members().into_iter();
+        let mut theirs = members.map(|peer| (peer, transport.ticket(peer).fingerprint));
+        match theirs.find(|(_, theirs)| *theirs != fingerprint) {
             None => Ok(Self { transport, fingerprint }),
             Some((other, other_fingerprint)) => {
                 let rank = transport.rank();
@@ -90,7 +91,7 @@ impl<'t> Session<'t> {
 
     /// Returns the first PE that asks all to leave the refit out.
     pub fn held_by(&self) -> Option<usize> {
-        (0..self.transport.shape().size).find(|&peer| self.transport.ticket(peer).is_held)
+        self.transport.members().into_iter().find(|&peer| self.transport.ticket(peer).is_held)
     }
 
     /// Declares this PE's part done, and returns when every PE has: the refit is then committed.

@@ -55,7 +55,7 @@ impl LayoutBuilder {
     }
 
     /// The placement with these shards, which were checked; equal ones come back as one.
-    fn share(&mut self, shape: Dims, shards: Vec<Shard>) -> Arc<Placement> {
+    pub(super) fn share(&mut self, shape: Dims, shards: Vec<Shard>) -> Arc<Placement> {
         let hash = hash_placement(&shape, &shards);
         let known = self.shared.entry(hash).or_default();
         if let Some(same) =

@@ -15,6 +15,7 @@ mod file;
 mod form;
 #[cfg(feature = "json")]
 mod json;
+mod members;
 mod mesh;
 #[cfg(feature = "json")]
 mod mesh_form;

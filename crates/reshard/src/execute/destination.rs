@@ -58,7 +58,6 @@ pub struct Destination {
     tensors: Vec<(usize, usize)>,
     /// First byte of each version.
     bases: Vec<usize>,
-    fingerprint: u64,
     state: Mutex<State>,
     released: Condvar,
 }
@@ -136,7 +135,6 @@ impl Destination {
             rank: transport.rank(),
             tensors,
             bases,
-            fingerprint: refit.fingerprint(),
             state: Mutex::default(),
             released: Condvar::new(),
         };
@@ -166,7 +164,6 @@ impl Destination {
             rank: transport.rank(),
             tensors: Vec::new(),
             bases: vec![0; count],
-            fingerprint: refit.fingerprint(),
             state: Mutex::default(),
             released: Condvar::new(),
         })
@@ -217,9 +214,9 @@ impl Destination {
         Ok(Reading { destination: self, index: active, version: state.version })
     }
 
-    /// Whether it was made for plans with this fingerprint.
+    /// Whether it was made for what `refit` leaves on this PE, by whatever plan.
     pub(crate) fn fits(&self, refit: &Refit) -> bool {
-        self.fingerprint == refit.fingerprint() && self.rank == refit.rank()
+        self.shards.identity() == refit.targets().identity()
     }
 
     /// Whether peers of this group find it where it is announced, and nobody else writes it.

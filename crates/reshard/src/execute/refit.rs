@@ -175,6 +175,16 @@ pub struct Refit {
     /// Of tensors, that this PE sends to others and receives from them.
     bytes_exchanged: [u64; 2],
     rounds: u32,
+    /// Where the plan can be made again for fewer PEs.
+    origin: Option<Arc<Origin>>,
+}
+
+/// What a plan was made from.
+#[derive(Debug)]
+struct Origin {
+    from: Layout,
+    to: Layout,
+    options: PlanOptions,
 }
 
 impl Refit {
@@ -186,7 +196,7 @@ impl Refit {
         slot_bytes: usize,
         rank: usize,
     ) -> Result<Self, LayoutError> {
-        Self::build(from, to, options, slot_bytes, rank, false)
+        Self::build((from, to), (from, to), options, slot_bytes, rank, false)
     }
 
     /// The same with a checksum for every segment, which its receiver verifies.
@@ -197,12 +207,36 @@ impl Refit {
         slot_bytes: usize,
         rank: usize,
     ) -> Result<Self, LayoutError> {
-        Self::build(from, to, options, slot_bytes, rank, true)
+        Self::build((from, to), (from, to), options, slot_bytes, rank, true)
     }
 
+    /// Keeps the layouts, so that [`for_members`](Self::for_members) can plan anew.
+    pub(crate) fn keeping(self, from: &Layout, to: &Layout, options: &PlanOptions) -> Self {
+        let (from, to, options) = (from.clone(), to.clone(), options.clone());
+        Self { origin: Some(Arc::new(Origin { from, to, options })), ..self }
+    }
+
+    /// The same for a group of `members`: what others hold comes from those that hold it too, and
+    /// what others need is left out. Bindings and destinations stay valid.
+    ///
+    /// Refuses what nobody of them holds, on every PE alike. Returns `None` where the layouts were
+    /// not kept.
+    pub(crate) fn for_members(&self, members: &[usize]) -> Option<Result<Self, LayoutError>> {
+        let origin = self.origin.as_ref()?;
+        let is_member = |rank: u32| members.binary_search(&(rank as usize)).is_ok();
+        let (from, to) = (&origin.from, &origin.to);
+        let left = (&from.restricted_to(is_member), &to.restricted_to(is_member));
+        let (rank, is_checked) = (self.rank(), self.has_checksums());
+        let built =
+            Self::build((from, to), left, &origin.options, self.slot_bytes, rank, is_checked);
+        Some(built)
+    }
+
+    /// The plan is that of the second two layouts; bindings are by the first two, which have the
+    /// same tensors.
     fn build(
-        from: &Layout,
-        to: &Layout,
+        bound: (&Layout, &Layout),
+        (from, to): (&Layout, &Layout),
         options: &PlanOptions,
         slot_bytes: usize,
         rank: usize,
@@ -213,8 +247,8 @@ impl Refit {
         let schedule = if is_checked { Schedule::with_checksums } else { Schedule::new };
         let schedule = schedule(&plan, slot_bytes as u64)?;
         let program = Program::new(&plan, &schedule, rank, is_checked)?;
-        let mut sources = Shards::new(from, rank, "source");
-        let mut targets = Shards::new(to, rank, "destination");
+        let mut sources = Shards::new(bound.0, rank, "source");
+        let mut targets = Shards::new(bound.1, rank, "destination");
         let sent = program.sends.iter().flat_map(|message| &message.pieces);
         let kept = program.self_moves().map(|each| each.source);
         for source in sent.map(|piece| piece.tensor).chain(kept) {
@@ -244,6 +278,7 @@ impl Refit {
             bytes_moved: plan.bytes_moved(),
             bytes_exchanged,
             rounds: schedule.rounds(),
+            origin: None,
         })
     }
 

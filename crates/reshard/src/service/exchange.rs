@@ -55,14 +55,14 @@ impl<'a> Exchange<'a> {
         let fingerprint = hasher.finish();
         // Announce and compare; when this phase commits, everything matches everywhere.
         within_session(transport, fingerprint, wait, |transport| {
-            let ring = Ring { transport, wait, checksums };
+            let ring = Ring::new(transport, wait, checksums);
             let announced = self.announce(&ring)?;
             let rank = transport.rank();
             let mut announced = announced.iter().enumerate();
             announced.try_for_each(|(peer, manifest)| self.compare(rank, peer, manifest))
         })?;
         within_session(transport, fingerprint, wait, |transport| {
-            self.move_data(&Ring { transport, wait, checksums })
+            self.move_data(&Ring::new(transport, wait, checksums))
         })
     }
 
@@ -267,11 +267,16 @@ fn within_session(
 
 struct Ring<'a> {
     transport: &'a dyn Transport,
+    members: Vec<usize>,
     wait: &'a Wait<'a>,
     checksums: bool,
 }
 
-impl Ring<'_> {
+impl<'a> Ring<'a> {
+    fn new(transport: &'a dyn Transport, wait: &'a Wait<'a>, checksums: bool) -> Self {
+        Self { transport, members: transport.members(), wait, checksums }
+    }
+
     fn shapes(&self) -> Shapes {
         Shapes { rank: self.transport.rank(), size: self.transport.shape().size }
     }
@@ -282,12 +287,14 @@ impl Ring<'_> {
         outgoing: &mut [Outgoing<'_>],
         take: &mut TakeFrom<'_>,
     ) -> Result<(), Failure> {
-        let Shapes { rank, size } = self.shapes();
+        let (rank, size) = (self.transport.rank(), self.members.len());
+        let place = self.members.iter().position(|member| *member == rank).unwrap_or(0);
         let (mut sending, mut receiving) = (1, 1);
         while sending < size || receiving < size {
             let seen = self.transport.bell();
             let mut went = false;
-            let (to, from) = ((rank + sending) % size, (rank + size - receiving % size) % size);
+            let to = self.members[(place + sending) % size];
+            let from = self.members[(place + size - receiving % size) % size];
             if receiving < size {
                 let mut is_last = false;
                 went |= self.transport.try_receive(from, &mut |header, message| {

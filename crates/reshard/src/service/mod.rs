@@ -1,9 +1,13 @@
 //! The copy service: refits and single transfers for one PE of a group.
 //!
 //! Every PE of a group has a service on its endpoint and calls the same things in the same order. A
-//! call returns `Ok` on all PEs or, within the deadline, the same [`Failure`] on all of them; a
-//! group that has failed stays failed, because a peer may be gone or in the middle of something:
-//! join a new one to go on.
+//! call returns `Ok` on all PEs or, within the deadline, the same [`Failure`] on all of them. A
+//! group that has failed stays failed until every PE calls [`CopyService::recover`].
+//!
+//! Where the transport can go on after a death (`local`, `shm` and `tcp` can), a refit outlives the
+//! death of members: if other members hold what they were to send, it is done again from those, and
+//! commits on all that are left; if not, all return [`ServiceError::Lost`] and keep their old
+//! version. Either way the group goes on without them, in a new epoch.
 //!
 //! ```
 //! use syncline_transport::local;
@@ -83,6 +87,15 @@ pub enum ServiceError {
         /// The PE.
         rank: usize,
     },
+    /// Members are gone, and with them bytes that no other member holds. Every PE that is left
+    /// returns this and keeps its old version. The group goes on, with whatever can still be moved.
+    #[error("{failure}, and what it held is nowhere else: {cause}")]
+    Lost {
+        /// Who is gone.
+        failure: Failure,
+        /// What nobody has.
+        cause: LayoutError,
+    },
     /// A transfer that cannot be submitted.
     #[error("cannot submit tag {tag} with PE {peer}: {problem}")]
     Submit {
@@ -153,6 +166,10 @@ pub struct CopyService<'a> {
     on_progress: Option<OnProgress>,
     timeline: Option<Timeline>,
     plans: HashMap<(u64, u64), (Arc<Refit>, PlanOptions)>,
+    /// What those are for the members of an epoch, by what they announce.
+    plans_left: HashMap<u64, (u64, Arc<Refit>)>,
+    /// Why members are gone.
+    loss: Option<Failure>,
     exchange: Exchange<'a>,
     /// Opened when they are first needed.
     lanes: OnceLock<PipelineLanes>,
@@ -183,6 +200,8 @@ impl<'a> CopyService<'a> {
             on_progress: None,
             timeline: None,
             plans: HashMap::new(),
+            plans_left: HashMap::new(),
+            loss: None,
             exchange: Exchange::default(),
             lanes: OnceLock::new(),
         }
@@ -238,6 +257,28 @@ impl<'a> CopyService<'a> {
         self.cancel = cancel;
     }
 
+    /// Returns the members of the group, in ascending order.
+    pub fn members(&self) -> Vec<usize> {
+        self.transport.members()
+    }
+
+    /// Counts changes of the members, from 1.
+    pub fn epoch(&self) -> u64 {
+        self.transport.epoch()
+    }
+
+    /// Goes on after a failure: every PE that is left calls it, and may then refit again.
+    ///
+    /// Calls after the loss of members do so by themselves. Returns the failure where the transport
+    /// cannot go on, or the group has gone on without this PE. Does nothing in a group that has not
+    /// failed.
+    pub fn recover(&mut self) -> Result<(), ServiceError> {
+        let wait = Wait::timeout(self.options.timeout).cancelled_by(&self.cancel);
+        // SAFETY: the service is borrowed exclusively, and no call of it is under way.
+        let recovered = unsafe { self.transport.recover(&wait) };
+        recovered.map_err(ServiceError::from)
+    }
+
     /// Returns the token that ends this service's calls.
     pub fn cancel_token(&self) -> CancelToken {
         self.cancel.clone()
@@ -259,13 +300,18 @@ impl<'a> CopyService<'a> {
         }
         let slot_bytes = self.transport.shape().slot_bytes;
         let make = if self.options.checksums { Refit::with_checksums } else { Refit::new };
-        let refit = Arc::new(make(from, to, options, slot_bytes, self.rank())?);
+        let mut refit = make(from, to, options, slot_bytes, self.rank())?;
+        if self.transport.can_recover() {
+            refit = refit.keeping(from, to, options);
+        }
+        let refit = Arc::new(refit);
         let (world, size) = (refit.world(), self.transport.shape().size);
         if world > size {
             return Err(LayoutError::GroupTooSmall { world, size }.into());
         }
         if self.plans.len() >= PLANS_MAX {
             self.plans.clear();
+            self.plans_left.clear();
         }
         self.plans.insert(key, (refit.clone(), options.clone()));
         Ok(refit)
@@ -346,7 +392,9 @@ impl<'a> CopyService<'a> {
     /// was submitted is forgotten either way.
     pub fn run(&mut self) -> Result<(), ServiceError> {
         let exchange = std::mem::take(&mut self.exchange);
-        let wait = Wait::timeout(self.options.timeout).cancelled_by(&self.cancel);
+        let cancel = self.cancel.clone();
+        let wait = Wait::timeout(self.options.timeout).cancelled_by(&cancel);
+        self.go_on(&wait)?;
         Ok(exchange.run(&mut *self.transport, &wait, self.options.checksums)?)
     }
 

@@ -1,5 +1,6 @@
 //! Refits: enter together, move, finish together, commit.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use syncline_device::guarded;
@@ -21,24 +22,73 @@ impl CopyService<'_> {
     /// version refuses to be read, and memory of the caller's may be partly written.
     /// [`ServiceError::Held`] leaves everything as it was.
     ///
+    /// The death of members ends it only where bytes are lost with them
+    /// ([`ServiceError::Lost`]).
+    ///
     /// A PE does one thing at a time, in the same order as its peers; destinations can be read
     /// meanwhile, by any thread.
     pub fn refit(
         &mut self,
         refit: &Refit,
         sources: &Sources<'_>,
-        target: Target<'_, '_>,
+        mut target: Target<'_, '_>,
     ) -> Result<Moved, ServiceError> {
-        let wait = Wait::timeout(self.options.timeout).cancelled_by(&self.cancel);
-        let guard = FailOnPanic::new(&*self.transport, "a refit");
-        // SAFETY: the service is borrowed exclusively.
-        let refitted = unsafe { self.try_refit(refit, sources, target, &wait) };
-        guard.disarm();
-        refitted.map_err(|error| match error {
+        let cancel = self.cancel.clone();
+        let wait = Wait::timeout(self.options.timeout).cancelled_by(&cancel);
+        loop {
+            self.go_on(&wait)?;
+            let left = self.for_members(refit)?;
+            let guard = FailOnPanic::new(&*self.transport, "a refit");
+            let refit = left.as_deref().unwrap_or(refit);
+            // SAFETY: the service is borrowed exclusively.
+            let refitted = unsafe { self.try_refit(refit, sources, &mut target, &wait) };
+            guard.disarm();
+            let Err(ServiceError::Failed(failure)) = refitted else { return refitted };
             // Whatever went wrong here, the others must not wait for this PE until their deadline.
-            ServiceError::Failed(failure) => self.transport.fail(failure).into(),
-            other => other,
-        })
+            let failure = self.transport.fail(failure);
+            // Each turn of the loop takes a member out of the group.
+            if !failure.is_loss() || !self.transport.can_recover() {
+                return Err(failure.into());
+            }
+        }
+    }
+
+    /// Goes on without the members that the group has lost. Returns any other failure of it.
+    pub(super) fn go_on(&mut self, wait: &Wait<'_>) -> Result<(), ServiceError> {
+        let Some(failure) = self.transport.failure() else { return Ok(()) };
+        if !failure.is_loss() {
+            return Err(failure.into());
+        }
+        // SAFETY: the service is borrowed exclusively, and its last call has ended.
+        unsafe { self.transport.recover(wait)? };
+        self.loss = Some(failure);
+        Ok(())
+    }
+
+    /// The part of this PE in `refit` among the members that are left; `None` if none is missing.
+    fn for_members(&mut self, refit: &Refit) -> Result<Option<Arc<Refit>>, ServiceError> {
+        let (members, epoch) = (self.transport.members(), self.transport.epoch());
+        if (0..refit.world()).all(|rank| members.binary_search(&rank).is_ok()) {
+            return Ok(None);
+        }
+        let key = refit.announced();
+        if let Some((of, left)) = self.plans_left.get(&key)
+            && *of == epoch
+        {
+            return Ok(Some(left.clone()));
+        }
+        let missing = (0..refit.world()).find(|rank| members.binary_search(rank).is_err());
+        let failure = self.loss.clone();
+        let failure = failure.unwrap_or(Failure::PeerLeft { rank: missing.unwrap_or(0) });
+        match refit.for_members(&members) {
+            None => Err(failure.into()),
+            Some(Err(cause)) => Err(ServiceError::Lost { failure, cause }),
+            Some(Ok(left)) => {
+                let left = Arc::new(left);
+                self.plans_left.insert(key, (epoch, left.clone()));
+                Ok(Some(left))
+            }
+        }
     }
 
     /// # Safety
@@ -47,7 +97,7 @@ impl CopyService<'_> {
         &self,
         refit: &Refit,
         sources: &Sources<'_>,
-        target: Target<'_, '_>,
+        target: &mut Target<'_, '_>,
         wait: &Wait<'_>,
     ) -> Result<Moved, ServiceError> {
         if let Some(failure) = self.transport.failure() {

@@ -1,9 +1,10 @@
 //! Endpoints: one PE's side of a group over TCP.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use super::Options;
 use super::frames::{Control, Outbox};
 use super::meet::Link;
 use super::poll::Poller;
-use super::streams::{Receiving, Sending};
+use super::streams::{Head, Receiving, Sending};
 use crate::endpoint::park;
 use crate::membership::{Member, Standing, Verdict, Vote};
 use crate::{
@@ -58,10 +59,10 @@ impl TcpEndpoint {
         let state = State {
             member: Member::new(rank, (0..shape.size).collect()),
             refit: 0,
-            entered: vec![0; shape.size],
-            tickets: vec![Ticket::default(); shape.size],
+            announced: vec![BTreeMap::new(); shape.size],
             committed: 0,
             failure: None,
+            is_decided: false,
             heard: vec![Instant::now(); shape.size],
             lost: vec![false; shape.size],
             stranded: None,
@@ -74,6 +75,8 @@ impl TcpEndpoint {
             state: state.into(),
             peers,
             free: vec![Vec::new(); shape.depth].into(),
+            refit: AtomicU64::new(0),
+            stale_before: AtomicU64::new(0),
             event: EventCount::new(),
             waker: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             is_closing: AtomicBool::new(false),
@@ -147,6 +150,11 @@ impl Peer {
         Ok(Self { control, outbox, streams, to: Mutex::new(0), from: Mutex::new(0) })
     }
 
+    /// The stream of message `number`.
+    fn stream(&self, number: u64) -> &Stream {
+        &self.streams[(number % self.streams.len() as u64) as usize]
+    }
+
     /// Says that nothing more is sent to it. What it has sent can still be read.
     pub(super) fn hang_up(&self, how: Shutdown) {
         // A connection that is broken already needs no end.
@@ -162,17 +170,39 @@ pub(super) struct State {
     pub(super) member: Member,
     /// The decision that ends the refit entered last.
     refit: u64,
-    /// By PE: the same of theirs, and the ticket for it.
-    entered: Vec<u64>,
-    tickets: Vec<Ticket>,
+    /// By PE: the refits that it has entered, from the current one on, and its tickets for them.
+    ///
+    /// A peer may have heard of the end of a refit, and have entered another, while this PE has not
+    /// heard of it.
+    announced: Vec<BTreeMap<u64, Ticket>>,
     /// The last decision that committed a refit.
     committed: u64,
     failure: Option<Failure>,
+    /// Whether the group has decided that the refit is over, which has failed.
+    is_decided: bool,
     pub(super) heard: Vec<Instant>,
     /// By PE: whether its connection is gone.
     pub(super) lost: Vec<bool>,
     /// Since when the members that can be reached are too few to decide.
     stranded: Option<Instant>,
+}
+
+/// Refits that a peer may have entered before this PE hears of the end of the current one.
+const AHEAD_MAX: usize = 8;
+
+impl State {
+    fn announce(&mut self, peer: usize, instance: u64, ticket: Ticket) {
+        let announced = &mut self.announced[peer];
+        announced.insert(instance, ticket);
+        // Those before are over.
+        while announced.len() > AHEAD_MAX {
+            announced.pop_first();
+        }
+    }
+
+    fn has_entered(&self, peer: usize) -> bool {
+        self.announced[peer].contains_key(&self.refit)
+    }
 }
 
 pub(super) struct Group {
@@ -184,6 +214,10 @@ pub(super) struct Group {
     pub(super) peers: Vec<Option<Peer>>,
     /// Slots that hold no message. Memory is taken when one is first used.
     free: Mutex<Vec<Vec<u8>>>,
+    /// The refit entered last, for the messages of it.
+    refit: AtomicU64,
+    /// Messages of refits before this one mean nothing any more.
+    stale_before: AtomicU64,
     event: EventCount,
     pub(super) waker: OwnedFd,
     pub(super) is_closing: AtomicBool,
@@ -233,10 +267,7 @@ impl Group {
         state.heard[peer] = Instant::now();
         match control {
             Control::Ping => return,
-            Control::Enter { instance, ticket } => {
-                state.entered[peer] = instance;
-                state.tickets[peer] = ticket;
-            }
+            Control::Enter { instance, ticket } => state.announce(peer, instance, ticket),
             Control::Membership(message) => state.member.hear(peer, message),
         }
         self.settle(&mut state);
@@ -251,6 +282,10 @@ impl Group {
             return;
         }
         state.member.suspect(peer);
+        // The slots of what waits to be sent to it are free again.
+        for stream in self.peers[peer].iter().flat_map(|peer| &peer.streams) {
+            lock(&self.free).append(&mut lock(&stream.sending).abandon());
+        }
         if !state.member.has_left(peer) && state.member.members().contains(&peer) {
             state.member.vote(Vote::Failed(Failure::PeerDied { rank: peer }));
         }
@@ -284,6 +319,8 @@ impl Group {
                 Verdict::Changed => {}
                 Verdict::Abandoned(failure) => {
                     state.failure.get_or_insert(failure);
+                    state.is_decided = true;
+                    self.discard_before(number + 1);
                 }
             }
         }
@@ -295,6 +332,30 @@ impl Group {
             }
             Standing::Member => self.settle_stranded(state),
             _ => {}
+        }
+    }
+
+    /// Discards the messages of refits before `refit`, those too that are still on their way: the
+    /// slots of their senders are free then.
+    fn discard_before(&self, refit: u64) {
+        self.stale_before.store(refit, Ordering::Release);
+        self.peers.iter().flatten().for_each(|peer| self.discard_stale(peer));
+        self.wake();
+    }
+
+    /// Discards the messages of `from` that are next, as far as they mean nothing any more.
+    pub(super) fn discard_stale(&self, from: &Peer) {
+        let refit = self.stale_before.load(Ordering::Acquire);
+        let mut number = lock(&from.from);
+        loop {
+            let mut receiving = lock(&from.stream(*number).receiving);
+            if !receiving.is_stale(refit) {
+                return;
+            }
+            if let Some(arrived) = receiving.take() {
+                receiving.give_back(arrived.slot);
+            }
+            *number += 1;
         }
     }
 
@@ -346,6 +407,10 @@ impl Group {
         let mut sent = Vec::new();
         let mut sending = lock(&stream.sending);
         let flushed = sending.flush(&stream.socket, &mut sent);
+        if flushed.is_err() {
+            // Nobody reads it any more.
+            sent.append(&mut sending.abandon());
+        }
         let waits = !sending.is_empty();
         drop(sending);
         if !sent.is_empty() {
@@ -386,8 +451,28 @@ unsafe impl ControlPlane for Group {
         self.shape
     }
 
+    fn members(&self) -> Vec<usize> {
+        self.lock().member.members().iter().copied().collect()
+    }
+
+    fn epoch(&self) -> u64 {
+        self.lock().member.epoch()
+    }
+
+    unsafe fn recover(&self, _: &Wait<'_>) -> Result<(), Failure> {
+        let mut state = self.lock();
+        if state.is_decided && state.member.can_decide() {
+            (state.failure, state.is_decided) = (None, false);
+        }
+        state.failure.clone().map_or(Ok(()), Err)
+    }
+
+    fn can_recover(&self) -> bool {
+        true
+    }
+
     unsafe fn enter(&self, ticket: Ticket, wait: &Wait<'_>) -> Result<(), Failure> {
-        let instance = {
+        {
             let mut state = self.lock();
             if let Some(failure) = &state.failure {
                 return Err(failure.clone());
@@ -395,28 +480,33 @@ unsafe impl ControlPlane for Group {
             let instance = state.member.instance();
             state.member.begin_refit();
             state.refit = instance;
-            state.entered[self.rank] = instance;
-            state.tickets[self.rank] = ticket;
+            self.refit.store(instance, Ordering::Release);
+            state.announce(self.rank, instance, ticket);
             // Under the lock: after this message the membership speaks of this refit.
             self.tell_all(&Control::Enter { instance, ticket });
-            instance
-        };
+        }
         loop {
             let seen = self.bell();
-            let behind = self.lock().entered.iter().position(|entered| *entered < instance);
-            let Some(peer) = behind else { return Ok(()) };
+            let behind = {
+                let state = self.lock();
+                let mut members = state.member.members().iter().copied();
+                members.find(|member| !state.has_entered(*member))
+            };
+            let Some(peer) = behind else { return self.failure().map_or(Ok(()), Err) };
             self.park(seen, &wait.until(Phase::Enter, peer))?;
         }
     }
 
     fn ticket(&self, peer: usize) -> Ticket {
-        self.lock().tickets[peer]
+        let state = self.lock();
+        state.announced[peer].get(&state.refit).copied().unwrap_or_default()
     }
 
     unsafe fn finish(&self, wait: &Wait<'_>) -> Result<(), Failure> {
         let instance = {
             let mut state = self.lock();
-            if state.failure.is_none() {
+            // Otherwise the refit is over already.
+            if state.failure.is_none() && state.member.instance() == state.refit {
                 state.member.vote(Vote::Ready);
                 self.settle(&mut state);
             }
@@ -482,10 +572,12 @@ impl DataPlane for Group {
         let header = fill(&mut slot[..bytes]);
         let checksum = if self.checksums { crc32fast::hash(&slot[..bytes]) } else { 0 };
         let slot = claimed.slot.take().expect("it is claimed");
+        let (refit, bytes) = (self.refit.load(Ordering::Acquire), bytes as u64);
         let stream = {
             let mut number = lock(&to.to);
-            let stream = &to.streams[(*number % to.streams.len() as u64) as usize];
-            lock(&stream.sending).push(*number, header, slot, bytes, checksum);
+            let stream = to.stream(*number);
+            let head = Head { number: *number, bytes, refit, header, checksum };
+            lock(&stream.sending).push(&head, slot);
             *number += 1;
             stream
         };
@@ -499,9 +591,10 @@ impl DataPlane for Group {
             return Ok(false);
         }
         let from = self.peer(peer);
+        self.discard_stale(from);
         let (stream, arrived, was_full) = {
             let mut number = lock(&from.from);
-            let stream = &from.streams[(*number % from.streams.len() as u64) as usize];
+            let stream = from.stream(*number);
             let mut receiving = lock(&stream.receiving);
             let was_full = !receiving.has_room();
             let Some(arrived) = receiving.take() else { return Ok(false) };

@@ -156,8 +156,12 @@ impl Poller {
         let stream = &peer.streams[index];
         let mut fault = group.flush(stream).err().map(|_| Fault::Ended);
         if can_read {
-            match lock(&stream.receiving).fill(&stream.socket) {
-                Ok(true) => group.ring(),
+            let filled = lock(&stream.receiving).fill(&stream.socket);
+            match filled {
+                Ok(true) => {
+                    group.discard_stale(peer);
+                    group.ring();
+                }
                 Ok(false) => {}
                 Err(other) => fault = Some(other),
             }

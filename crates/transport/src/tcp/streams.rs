@@ -11,16 +11,21 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use crate::Header;
 
-const HEAD_BYTES: usize = 40;
+const HEAD_BYTES: usize = 48;
+
+/// Bytes of a head before its own checksum.
+const SUMMED_BYTES: usize = 40;
 
 /// What stands before each message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Head {
-    number: u64,
-    bytes: u64,
-    header: Header,
+pub(super) struct Head {
+    pub(super) number: u64,
+    pub(super) bytes: u64,
+    /// The refit that the sender had entered.
+    pub(super) refit: u64,
+    pub(super) header: Header,
     /// Of the message; 0 where the group has no checksums.
-    checksum: u32,
+    pub(super) checksum: u32,
 }
 
 impl Head {
@@ -31,8 +36,9 @@ impl Head {
         bytes[16..24].copy_from_slice(&self.header.tag.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.header.checksum.to_le_bytes());
         bytes[28..32].copy_from_slice(&self.checksum.to_le_bytes());
-        let sum = crc32fast::hash(&bytes[..32]);
-        bytes[32..36].copy_from_slice(&sum.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.refit.to_le_bytes());
+        let sum = crc32fast::hash(&bytes[..SUMMED_BYTES]);
+        bytes[SUMMED_BYTES..SUMMED_BYTES + 4].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
 
@@ -40,8 +46,9 @@ impl Head {
         let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
         let short = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
         let header = Header { tag: long(16), checksum: short(24) };
-        let head = Self { number: long(0), bytes: long(8), header, checksum: short(28) };
-        (crc32fast::hash(&bytes[..32]) == short(32)).then_some(head)
+        let (number, length, refit) = (long(0), long(8), long(32));
+        let head = Self { number, bytes: length, refit, header, checksum: short(28) };
+        (crc32fast::hash(&bytes[..SUMMED_BYTES]) == short(SUMMED_BYTES)).then_some(head)
     }
 }
 
@@ -60,17 +67,15 @@ struct Outgoing {
 }
 
 impl Sending {
-    /// Queues the first `bytes` of `slot`, with this checksum, as message `number`.
-    pub(super) fn push(
-        &mut self,
-        number: u64,
-        header: Header,
-        slot: Vec<u8>,
-        bytes: usize,
-        checksum: u32,
-    ) {
-        let head = Head { number, bytes: bytes as u64, header, checksum }.encode();
+    /// Queues the first bytes of `slot`, as many as `head` says.
+    pub(super) fn push(&mut self, head: &Head, slot: Vec<u8>) {
+        let (bytes, head) = (head.bytes as usize, head.encode());
         self.queue.push_back(Outgoing { head, slot, bytes, written: 0 });
+    }
+
+    /// Drops what is queued, for a peer that is gone. Returns the slots.
+    pub(super) fn abandon(&mut self) -> Vec<Vec<u8>> {
+        self.queue.drain(..).map(|outgoing| outgoing.slot).collect()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -106,6 +111,7 @@ impl Sending {
 /// A message that has come whole.
 #[derive(Debug)]
 pub(super) struct Arrived {
+    pub(super) refit: u64,
     pub(super) header: Header,
     pub(super) slot: Vec<u8>,
     pub(super) bytes: usize,
@@ -164,6 +170,11 @@ impl Receiving {
         self.arrived.len() < self.depth
     }
 
+    /// Returns `true` if the next message is of a refit before `refit`.
+    pub(super) fn is_stale(&self, refit: u64) -> bool {
+        self.arrived.front().is_some_and(|arrived| arrived.refit < refit)
+    }
+
     /// Takes the next message.
     pub(super) fn take(&mut self) -> Option<Arrived> {
         self.arrived.pop_front()
@@ -216,7 +227,8 @@ impl Receiving {
                     return Err(Fault::Corrupt("its checksum"));
                 }
                 self.next += self.step;
-                self.arrived.push_back(Arrived { header: head.header, slot, bytes });
+                let Head { refit, header, .. } = head;
+                self.arrived.push_back(Arrived { refit, header, slot, bytes });
                 Ok(true)
             }
             _ => Ok(false),
@@ -249,7 +261,9 @@ mod tests {
                 libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
             }
             let mut sending = Sending::default();
-            sending.push(0, Header::default(), vec![1; 64], 64, 0);
+            let head =
+                Head { number: 0, bytes: 64, refit: 0, header: Header::default(), checksum: 0 };
+            sending.push(&head, vec![1; 64]);
             let error = sending.flush(&socket, &mut Vec::new()).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
             // SAFETY: the set is initialized.
@@ -265,11 +279,11 @@ mod tests {
     fn heads_survive_their_bytes_and_no_change() {
         for_seeds("heads_survive_their_bytes_and_no_change", 2_000, |rng| {
             let header = Header { tag: rng.next_u64(), checksum: rng.next_u64() as u32 };
-            let (number, bytes) = (rng.next_u64(), rng.next_u64());
-            let head = Head { number, bytes, header, checksum: rng.next_u64() as u32 };
+            let [number, bytes, refit] = [(); 3].map(|()| rng.next_u64());
+            let head = Head { number, bytes, refit, header, checksum: rng.next_u64() as u32 };
             let mut encoded = head.encode();
             assert_eq!(Head::decode(&encoded), Some(head));
-            encoded[rng.below(36)] ^= 1 << rng.below(8);
+            encoded[rng.below(SUMMED_BYTES + 4)] ^= 1 << rng.below(8);
             assert_eq!(Head::decode(&encoded), None);
         });
     }

@@ -60,7 +60,7 @@ fn boards_of_any_contents_are_refused_or_given_up() {
     let directory = Directory::new("hostile");
     for_seeds("boards_of_any_contents_are_refused_or_given_up", 300, |rng| {
         let name = format!("board-{}", rng.next_u64());
-        let magic = u64::from_le_bytes(*b"SYNCLIN1");
+        let magic = u64::from_le_bytes(*b"SYNCLIN2");
         // The header fits in half of the cases: then what is behind it is used.
         let fits = rng.one_in(2);
         let header = match fits {
