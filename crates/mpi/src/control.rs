@@ -50,7 +50,7 @@ impl Control {
         let failure = |record: &[u64]| Some(Failure::decode(record.try_into().ok()?));
         Some(match words {
             [1, epoch, ticket @ ..] => {
-                let ticket = Ticket::from_words(ticket.try_into().ok()?)?;
+                let ticket = Ticket::from_words(ticket.try_into().ok()?);
                 Control::Enter { epoch: *epoch, ticket }
             }
             &[2, epoch] => Control::Done { epoch },
@@ -93,7 +93,10 @@ mod tests {
         let window = Some((WindowId { place: 3, bytes: 4 }, [5, 6]));
         let failure = Failure::Local { rank: 2, message: "größer".to_owned() };
         let all = [
-            Control::Enter { epoch: 7, ticket: Ticket { fingerprint: 8, window, is_held: true } },
+            Control::Enter {
+                epoch: 7,
+                ticket: Ticket { fingerprint: 8, window, is_held: true, version: 3 },
+            },
             Control::Enter { epoch: 7, ticket: Ticket { fingerprint: 8, ..Ticket::default() } },
             Control::Done { epoch: 1 },
             Control::Commit { epoch: u64::MAX },

@@ -43,7 +43,7 @@ pub(crate) struct BoardHeader {
     pub end: AtomicU64,
     /// Counts changes of the members and other recoveries.
     recoveries: AtomicU64,
-    /// One more than the rank of the PE that clears the board after a failure; 0 if none does.
+    /// One more than the rank of the PE that clears up after a failure; 0 if none does.
     clearing: AtomicU32,
 }
 
@@ -348,12 +348,12 @@ impl Board {
         self.header().recoveries.load(Ordering::Acquire)
     }
 
-    /// The PE that clears the board, if one does.
+    /// The PE that clears up, if one does.
     pub(crate) fn clearer(&self) -> Option<usize> {
         (self.header().clearing.load(Ordering::Acquire) as usize).checked_sub(1)
     }
 
-    /// Takes over clearing the board from `before`, which has died, or from nobody. Returns `true`
+    /// Takes over clearing up from `before`, which has died, if there is one. Returns `true`
     /// if `rank` is the one to do it.
     pub(crate) fn start_clearing(&self, before: Option<usize>, rank: usize) -> bool {
         let before = before.map_or(0, |before| before as u32 + 1);
@@ -391,7 +391,7 @@ impl Board {
             }
         }
         header.verdict.store(committed << 16, Ordering::Release);
-        // Release: whoever sees the count sees all of the above.
+        // Release: a PE that sees the count sees all of the above.
         header.recoveries.store(recovery, Ordering::Release);
         header.clearing.store(0, Ordering::Release);
         self.wake_all();
@@ -409,8 +409,7 @@ impl Member {
     /// What this PE announced.
     pub(crate) fn ticket(&self) -> Ticket {
         let words = std::array::from_fn(|place| self.ticket[place].load(Ordering::Relaxed));
-        // Another process wrote them: no ticket at all is as good as one that means nothing.
-        Ticket::from_words(words).unwrap_or_default()
+        Ticket::from_words(words)
     }
 }
 

@@ -146,6 +146,7 @@ impl Suite<'_> {
                 fingerprint: (rank * 100 + round) as u64,
                 window: None,
                 is_held: (rank + round) % 2 == 1,
+                version: (1 << 61) + rank as u64,
             };
             self.refit("tickets", ticket(self.rank()), || {
                 let wrong =
@@ -280,7 +281,12 @@ impl Suite<'_> {
         // Kept here: an offer lasts as long as its value.
         let shared: Arc<dyn Any + Send + Sync> = Arc::new(self.rank());
         let id = self.transport.offer(shared.clone());
-        let ticket = Ticket { fingerprint: 8, window: id.map(|id| (id, [0, 0])), is_held: false };
+        let ticket = Ticket {
+            fingerprint: 8,
+            window: id.map(|id| (id, [0, 0])),
+            is_held: false,
+            version: 0,
+        };
         self.refit("offers", ticket, || {
             for peer in 0..self.size() {
                 let Some((id, _)) = self.transport.ticket(peer).window else { continue };
@@ -301,7 +307,7 @@ impl Suite<'_> {
         let told = |failure: Failure| format!("windows: {failure}");
         let window = self.transport.allocate(bytes).map_err(told)?;
         let announced = window.as_ref().map(|window| (window.id(), [1, 2]));
-        let ticket = Ticket { fingerprint: 7, window: announced, is_held: false };
+        let ticket = Ticket { fingerprint: 7, window: announced, is_held: false, version: 0 };
         self.refit("windows", ticket, || {
             for peer in (0..self.size()).filter(|&peer| self.transport.shares_memory(peer)) {
                 let Some((id, _)) = self.transport.ticket(peer).window else { continue };
@@ -351,7 +357,7 @@ impl Suite<'_> {
             failure
         } else {
             let (to, from) = self.neighbours(1);
-            // Messages that nobody takes: they mean nothing once the refit has failed.
+            // Messages that no PE takes: they mean nothing once the refit has failed.
             if to != self.rank() {
                 for _ in 0..self.transport.shape().depth {
                     let _ = self.transport.try_send(to, 24, &mut |_| Header::default());

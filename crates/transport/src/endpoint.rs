@@ -147,7 +147,7 @@ impl Endpoint {
     }
 
     /// Waits until all members that are left are ready for `recovery`, and until one of them has
-    /// cleared the board for it.
+    /// cleared up for it.
     fn await_recovery(&self, recovery: u64, wait: &Wait<'_>) -> Result<(), Failure> {
         let size = self.board.shape().size;
         let event = &self.board.member(self.rank).event;
@@ -167,7 +167,7 @@ impl Endpoint {
                 let clearer = self.board.clearer();
                 let is_open = clearer.is_none_or(|clearer| self.is_lost(clearer));
                 if is_open && self.board.start_clearing(clearer, self.rank) {
-                    // Another may have cleared it since it was looked at.
+                    // Another may have done so since the check above.
                     if self.board.recoveries() < recovery {
                         self.board.clear(|rank| self.is_lost(rank), recovery);
                     } else {
@@ -274,7 +274,7 @@ unsafe impl ControlPlane for Endpoint {
             return Err(failure);
         }
         let recovery = self.board.recoveries() + 1;
-        // Release: what this PE did in the failed refit is over for whoever sees it ready.
+        // Release: what this PE did in the failed refit is over for peers that see it ready.
         member.recovering.store(recovery, Ordering::Release);
         self.board.wake_all();
         // Not ready any more: it may not come back.

@@ -7,8 +7,9 @@
 //! for processes of any hosts. `README.md` beside this file explains the protocol that the first
 //! two share.
 //!
-//! Every wait is bounded by a [`Wait`]: a deadline, and a token to cancel by. A group that has
-//! failed stays failed, and every call on every PE returns the same [`Failure`].
+//! Every wait is bounded by a [`Wait`]: a deadline, and a token to cancel by. In a group that has
+//! failed every call on every PE returns the same [`Failure`], until all that are left go on by
+//! [`ControlPlane::recover`], where the transport can.
 
 #![warn(unreachable_pub)]
 
@@ -51,6 +52,8 @@ pub struct Ticket {
     /// Whether this PE asks all to leave the refit out, because a reader holds the memory that it
     /// would overwrite.
     pub is_held: bool,
+    /// The version that this PE can be told changes of, below 2^62; 0 if of none.
+    pub version: u64,
 }
 
 impl Ticket {
@@ -58,16 +61,17 @@ impl Ticket {
     pub fn to_words(self) -> [u64; 6] {
         let (window, [first, second]) = self.window.unwrap_or_default();
         let flags = u64::from(self.window.is_some()) | u64::from(self.is_held) << 1;
+        let flags = flags | self.version << 2;
         [self.fingerprint, flags, window.place, window.bytes, first, second]
     }
 
-    /// The ticket of these words. Returns `None` where they are not what
-    /// [`to_words`](Self::to_words) wrote.
-    pub fn from_words(words: [u64; 6]) -> Option<Self> {
-        let [fingerprint, flags @ 0..4, place, bytes, first, second] = words else { return None };
+    /// The ticket of these words, which [`to_words`](Self::to_words) has made; of any others, one
+    /// that means as little.
+    pub fn from_words(words: [u64; 6]) -> Self {
+        let [fingerprint, flags, place, bytes, first, second] = words;
         let window = (WindowId { place, bytes }, [first, second]);
         let window = (flags & 1 != 0).then_some(window);
-        Some(Self { fingerprint, window, is_held: flags & 2 != 0 })
+        Self { fingerprint, window, is_held: flags & 2 != 0, version: flags >> 2 }
     }
 }
 

@@ -8,7 +8,8 @@ use super::{Layout, Placement};
 impl Layout {
     /// Returns the same layout without the shards of PEs that `is_kept` returns `false` for.
     ///
-    /// Tensors keep their positions and names, also those of which nobody holds anything any more.
+    /// Tensors keep their positions and names, also tensors of which no PE that is kept
+    /// holds anything.
     ///
     /// ```
     /// use syncline_layout::Layout;

@@ -6,6 +6,7 @@
 mod apart;
 mod bindings;
 mod copier;
+mod delta;
 mod destination;
 mod device_memory;
 mod lanes;
@@ -17,6 +18,7 @@ mod timeline;
 mod verify;
 
 pub use bindings::{BindError, Sources, Targets};
+pub(crate) use delta::{Delta, Kept};
 pub(crate) use destination::Writing;
 pub use destination::{Destination, DestinationError, Reading, Versions};
 pub use lanes::PipelineLanes;

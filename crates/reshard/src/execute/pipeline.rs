@@ -11,13 +11,13 @@
 //! hold nothing but messages of earlier rounds, which are all taken, and its receiver has taken
 //! everything before; so the one can send it and the other is waiting for it.
 
-use std::iter::Peekable;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use syncline_device::Lane;
 
 use super::copier::Copier;
+use super::delta::{Delta, Wanted};
 use super::destination::{PeerDestination, PeerWindow};
 use super::lanes::{LaneRun, PipelineLanes};
 use super::place::Place;
@@ -45,6 +45,9 @@ pub(crate) struct Control<'a> {
     pub progress: Option<&'a (dyn Fn(u64) + Sync)>,
     /// Where the thread that drives the pipeline records what it did.
     pub timeline: Option<&'a Timeline>,
+    /// What changes are told of, if not everything is sent; everything is in memory of the process
+    /// then.
+    pub delta: Option<&'a Delta>,
 }
 
 /// Which of a PE's moves to make.
@@ -68,6 +71,11 @@ pub struct Moved {
     pub kept_bytes: u64,
     /// Messages sent and received.
     pub messages: u64,
+    /// Bytes of tensors in messages of a delta refit, sent and received.
+    pub compared_bytes: u64,
+    /// The part of `compared_bytes` that was not as in the refit before; all bytes of a message
+    /// that came whole.
+    pub changed_bytes: u64,
 }
 
 /// Runs pack, send and unpack for one PE, in a refit that every PE has entered.
@@ -187,7 +195,7 @@ impl<'t> PipelineExecutor<'t> {
         let unbound = |error: BindError| refuse(error.to_string());
         sources.bound.check(refit.sources()).map_err(unbound)?;
         targets.check(refit, sources).map_err(unbound)?;
-        let control = Control { wait, progress: None, timeline: None };
+        let control = Control { wait, progress: None, timeline: None, delta: None };
         self.execute(refit, sources, Place::Targets(targets), &control, part)
     }
 
@@ -202,7 +210,7 @@ impl<'t> PipelineExecutor<'t> {
         part: Part,
     ) -> Result<Moved, Failure> {
         let run = Run::new(self.session.transport(), refit, sources, place, control, part)?;
-        if run.needs_lanes() || self.wants_lanes() {
+        if run.needs_lanes() || (self.wants_lanes() && control.delta.is_none()) {
             match self.lanes {
                 LanesOf::Given(lanes) => LaneRun::run(&run, lanes)?,
                 LanesOf::Itself => LaneRun::run(&run, &self.open_lanes()?)?,
@@ -216,8 +224,7 @@ impl<'t> PipelineExecutor<'t> {
                 }
             }
         } else {
-            let (mut packer, mut unpacker, mut copier) =
-                (run.packer(), run.unpacker(), Copier::new(&run));
+            let (mut packer, mut unpacker, mut copier) = (Packer::default(), 0, Copier::new(&run));
             run.drive(&mut |run| {
                 let unpacked = run.unpack(&mut unpacker)?;
                 let packed = run.pack(&mut packer)?;
@@ -261,15 +268,19 @@ pub(super) struct Run<'a> {
     placed_bytes: AtomicU64,
     kept_bytes: AtomicU64,
     messages: AtomicU64,
+    compared_bytes: AtomicU64,
+    changed_bytes: AtomicU64,
 }
 
-type Messages<'a> = Peekable<std::slice::Iter<'a, Message>>;
-
 /// What is packed next.
-struct Packer<'a> {
-    messages: Messages<'a>,
+#[derive(Default)]
+struct Packer {
+    /// The position of the next message.
+    next: usize,
     /// The sums of the next message, if its segments already lie in the receiver's memory.
     placed: Option<Vec<u32>>,
+    /// The form in which a delta refit sends the next message.
+    wanted: Option<Wanted>,
 }
 
 impl<'a> Run<'a> {
@@ -323,6 +334,8 @@ impl<'a> Run<'a> {
             placed_bytes: AtomicU64::new(0),
             kept_bytes: AtomicU64::new(0),
             messages: AtomicU64::new(0),
+            compared_bytes: AtomicU64::new(0),
+            changed_bytes: AtomicU64::new(0),
         })
     }
 
@@ -416,14 +429,6 @@ impl<'a> Run<'a> {
         if self.part == Part::Itself { &[] } else { &self.program.receives }
     }
 
-    fn packer(&self) -> Packer<'a> {
-        Packer { messages: self.all_sends().iter().peekable(), placed: None }
-    }
-
-    fn unpacker(&self) -> Messages<'a> {
-        self.all_receives().iter().peekable()
-    }
-
     /// Drives `step` until it is done, asleep whenever it is blocked.
     fn drive(&self, step: &mut dyn FnMut(&Self) -> Result<Step, Failure>) -> Result<(), Failure> {
         loop {
@@ -472,10 +477,14 @@ impl<'a> Run<'a> {
     }
 
     /// Packs and sends the next message, if a slot is free.
-    fn pack(&self, packer: &mut Packer<'_>) -> Result<Step, Failure> {
-        while packer.messages.next_if(|message| !self.is_sent(message)).is_some() {}
-        let Some(message) = packer.messages.peek() else { return Ok(Step::Done) };
+    fn pack(&self, packer: &mut Packer) -> Result<Step, Failure> {
+        let sends = self.all_sends();
+        packer.next += sends[packer.next..].iter().take_while(|each| !self.is_sent(each)).count();
+        let Some(message) = sends.get(packer.next) else { return Ok(Step::Done) };
         let peer = message.peer as usize;
+        if let Some(delta) = self.control.delta {
+            return self.pack_changes(delta, packer, message);
+        }
         if packer.placed.is_none() && self.peer(message.peer).is_some() {
             packer.placed = Some(self.place(message)?);
         }
@@ -493,8 +502,43 @@ impl<'a> Run<'a> {
         self.report_sent(message);
         self.record(RefitActivity::Pack, message.peer, message.bytes as u64);
         packer.placed = None;
-        packer.messages.next();
+        packer.next += 1;
         Ok(Step::Went)
+    }
+
+    /// Sends what has changed of the next message, if a slot is free.
+    fn pack_changes(
+        &self,
+        delta: &Delta,
+        packer: &mut Packer,
+        message: &Message,
+    ) -> Result<Step, Failure> {
+        let (at, peer) = (packer.next, message.peer as usize);
+        let wanted = packer.wanted.take().unwrap_or_else(|| {
+            let (wanted, compared) = delta.prepare(at, message, |slot| self.fill(message, slot));
+            self.compared_bytes.fetch_add(message.bytes as u64, Ordering::Relaxed);
+            self.changed_bytes.fetch_add(compared.changed_bytes, Ordering::Relaxed);
+            wanted
+        });
+        let bytes = wanted.slot_bytes(message);
+        let mut write = |slot: &mut [u8]| delta.write(at, message, &wanted, slot);
+        if !self.transport.try_send(peer, bytes, &mut write)? {
+            packer.wanted = Some(wanted);
+            return Ok(Step::Blocked(peer));
+        }
+        self.report_message(&self.sent_bytes, message, bytes);
+        self.record(RefitActivity::Pack, message.peer, message.bytes as u64);
+        packer.next += 1;
+        Ok(Step::Went)
+    }
+
+    /// A message of a delta refit was sent or taken, of which `bytes` were on the way.
+    fn report_message(&self, counter: &AtomicU64, message: &Message, bytes: usize) {
+        counter.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.messages.fetch_add(1, Ordering::Relaxed);
+        if let Some(progress) = self.control.progress {
+            progress(message.bytes as u64);
+        }
     }
 
     /// Puts the segments of a message where they belong in its receiver's memory, and returns their
@@ -543,10 +587,14 @@ impl<'a> Run<'a> {
     }
 
     /// Takes the next message, if it has come.
-    fn unpack(&self, messages: &mut Messages<'_>) -> Result<Step, Failure> {
-        while messages.next_if(|message| !self.is_received(message)).is_some() {}
-        let Some(message) = messages.peek() else { return Ok(Step::Done) };
+    fn unpack(&self, next: &mut usize) -> Result<Step, Failure> {
+        let receives = self.all_receives();
+        *next += receives[*next..].iter().take_while(|each| !self.is_received(each)).count();
+        let Some(message) = receives.get(*next) else { return Ok(Step::Done) };
         let peer = message.peer as usize;
+        if let Some(delta) = self.control.delta {
+            return self.unpack_changes(delta, next, message);
+        }
         let is_placed = self.is_placed_by(message.peer);
         let taken = self.transport.try_receive(peer, &mut |header, slot| {
             self.check(message, is_placed, header, slot)?;
@@ -560,7 +608,33 @@ impl<'a> Run<'a> {
         }
         self.report_received(message);
         self.record(RefitActivity::Unpack, message.peer, message.bytes as u64);
-        messages.next();
+        *next += 1;
+        Ok(Step::Went)
+    }
+
+    /// Takes what has changed of the next message, if it has come.
+    fn unpack_changes(
+        &self,
+        delta: &Delta,
+        next: &mut usize,
+        message: &Message,
+    ) -> Result<Step, Failure> {
+        let peer = message.peer as usize;
+        let (mut bytes, whose) = (0, (&**self.targets, self.transport.rank()));
+        let taken = self.transport.try_receive(peer, &mut |header, slot| {
+            bytes = slot.len();
+            let empty = |kept: &[u8]| self.empty(message, kept);
+            let compared = delta.take(*next, message, whose, (header, slot), empty)?;
+            self.compared_bytes.fetch_add(message.bytes as u64, Ordering::Relaxed);
+            self.changed_bytes.fetch_add(compared.changed_bytes, Ordering::Relaxed);
+            Ok(())
+        })?;
+        if !taken {
+            return Ok(Step::Blocked(peer));
+        }
+        self.report_message(&self.received_bytes, message, bytes);
+        self.record(RefitActivity::Unpack, message.peer, message.bytes as u64);
+        *next += 1;
         Ok(Step::Went)
     }
 
@@ -655,6 +729,8 @@ impl<'a> Run<'a> {
             placed_bytes: self.placed_bytes.load(Ordering::Relaxed),
             kept_bytes: self.kept_bytes.load(Ordering::Relaxed),
             messages: self.messages.load(Ordering::Relaxed),
+            compared_bytes: self.compared_bytes.load(Ordering::Relaxed),
+            changed_bytes: self.changed_bytes.load(Ordering::Relaxed),
         }
     }
 }

@@ -59,6 +59,8 @@ pub(crate) struct Message {
     pub peer: u32,
     /// Of all segments.
     pub bytes: usize,
+    /// Of its smallest element on the way, if its bytes are a multiple of that.
+    pub unit_bytes: usize,
     /// The round, below the number of the batch.
     pub tag: u64,
     pub pieces: Box<[Piece]>,
@@ -208,12 +210,13 @@ impl Lower<'_> {
     fn message(&mut self, batch: &Batch, way: Way) -> Result<Message, LayoutError> {
         let mut pieces = Vec::with_capacity(batch.segments.len());
         let (mut moves, mut segments) = (Vec::new(), Vec::new());
-        let plan = self.plan;
+        let (plan, mut unit_bytes) = (self.plan, 8);
         for segment in &batch.segments {
             let op = &plan.ops()[segment.op as usize];
             let tensor = plan.tensor(op);
             let copy = plan.copy_box(op);
             let wire_bytes = tensor.unit_bytes()[1];
+            unit_bytes = unit_bytes.min(tensor.wire_dtype().bytes() as usize);
             let mut slot_offset = segment.offset as usize;
             let first = pieces.len();
             for part in copy.boxes(segment.first..segment.first + segment.count) {
@@ -232,9 +235,12 @@ impl Lower<'_> {
         let peer = if way == Way::Pack { batch.dst } else { batch.src };
         // Sender and receiver count the batches of a pair alike.
         let tag = u64::from(batch.number) << 32 | u64::from(batch.round);
+        let bytes = batch.bytes as usize;
+        let unit_bytes = if bytes.is_multiple_of(unit_bytes) { unit_bytes } else { 1 };
         Ok(Message {
             peer,
-            bytes: batch.bytes as usize,
+            bytes,
+            unit_bytes,
             tag,
             pieces: pieces.into(),
             moves: moves.into(),

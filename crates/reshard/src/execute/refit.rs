@@ -216,10 +216,10 @@ impl Refit {
         Self { origin: Some(Arc::new(Origin { from, to, options })), ..self }
     }
 
-    /// The same for a group of `members`: what others hold comes from those that hold it too, and
+    /// The same for a group of `members`: bytes that others hold come from replicas, and
     /// what others need is left out. Bindings and destinations stay valid.
     ///
-    /// Refuses what nobody of them holds, on every PE alike. Returns `None` where the layouts were
+    /// Refuses bytes that no member holds, on every PE alike. Returns `None` where the layouts were
     /// not kept.
     pub(crate) fn for_members(&self, members: &[usize]) -> Option<Result<Self, LayoutError>> {
         let origin = self.origin.as_ref()?;
@@ -293,6 +293,13 @@ impl Refit {
         let mut hasher = Fingerprint::new(self.fingerprint);
         hasher.word(self.slot_bytes as u64);
         hasher.word(self.has_checksums().into());
+        hasher.finish()
+    }
+
+    /// What a PE announces when it enters this refit by its changes.
+    pub(crate) fn announced_changes(&self) -> u64 {
+        let mut hasher = Fingerprint::new(self.announced());
+        hasher.text("changes");
         hasher.finish()
     }
 

@@ -61,7 +61,9 @@ use std::time::Duration;
 
 use syncline_device::{CancelToken, Device, DeviceError};
 
-use crate::execute::{Destination, PipelineLanes, Refit, RefitEvent, Targets, Timeline, Versions};
+use crate::execute::{
+    Destination, Kept, PipelineLanes, Refit, RefitEvent, Targets, Timeline, Versions,
+};
 use exchange::Exchange;
 use syncline_layout::Layout;
 use syncline_layout::LayoutError;
@@ -93,7 +95,7 @@ pub enum ServiceError {
     Lost {
         /// Who is gone.
         failure: Failure,
-        /// What nobody has.
+        /// The part of a tensor that no member holds.
         cause: LayoutError,
     },
     /// A transfer that cannot be submitted.
@@ -168,6 +170,8 @@ pub struct CopyService<'a> {
     plans: HashMap<(u64, u64), (Arc<Refit>, PlanOptions)>,
     /// What those are for the members of an epoch, by what they announce.
     plans_left: HashMap<u64, (u64, Arc<Refit>)>,
+    /// What was sent and received last by refits of changes, by what they announce.
+    kept: HashMap<u64, Kept>,
     /// Why members are gone.
     loss: Option<Failure>,
     exchange: Exchange<'a>,
@@ -201,6 +205,7 @@ impl<'a> CopyService<'a> {
             timeline: None,
             plans: HashMap::new(),
             plans_left: HashMap::new(),
+            kept: HashMap::new(),
             loss: None,
             exchange: Exchange::default(),
             lanes: OnceLock::new(),
@@ -312,6 +317,7 @@ impl<'a> CopyService<'a> {
         if self.plans.len() >= PLANS_MAX {
             self.plans.clear();
             self.plans_left.clear();
+            self.kept.clear();
         }
         self.plans.insert(key, (refit.clone(), options.clone()));
         Ok(refit)

@@ -7,8 +7,8 @@ use syncline_device::guarded;
 
 use super::{CopyService, Progress, ServiceError, Target};
 use crate::execute::{
-    Control, Destination, Moved, Part, PipelineExecutor, Place, Refit, RefitActivity, Sources,
-    Targets, Timeline, Writing,
+    Control, Delta, Destination, Kept, Moved, Part, PipelineExecutor, Place, Refit, RefitActivity,
+    Sources, Targets, Timeline, Writing,
 };
 use syncline_transport::{FailOnPanic, Failure, Session, Ticket, Wait};
 
@@ -31,18 +31,60 @@ impl CopyService<'_> {
         &mut self,
         refit: &Refit,
         sources: &Sources<'_>,
+        target: Target<'_, '_>,
+    ) -> Result<Moved, ServiceError> {
+        self.refit_by(refit, sources, target, false)
+    }
+
+    /// Does the same as [`refit`](Self::refit), and sends only what has changed since the last time
+    /// that this was called for the same plan. All PEs call it.
+    ///
+    /// Sender and receiver keep the messages that they sent and received last, which takes as much
+    /// memory again as this PE sends and receives; nothing is placed directly. All bytes are sent
+    /// to and from a PE that was not there the last time, after a refit that failed, where tensors
+    /// are in memory of a device, and of messages most of which has changed.
+    pub fn refit_changes(
+        &mut self,
+        refit: &Refit,
+        sources: &Sources<'_>,
+        target: Target<'_, '_>,
+    ) -> Result<Moved, ServiceError> {
+        self.refit_by(refit, sources, target, true)
+    }
+
+    /// Forgets what [`refit_changes`](Self::refit_changes) has kept on this PE, and gives back its
+    /// memory: the next one sends everything.
+    pub fn forget_changes(&mut self) {
+        self.kept.clear();
+    }
+
+    /// Returns the bytes that [`refit_changes`](Self::refit_changes) keeps on this PE.
+    pub fn kept_bytes(&self) -> usize {
+        self.kept.values().map(Kept::bytes).sum()
+    }
+
+    fn refit_by(
+        &mut self,
+        refit: &Refit,
+        sources: &Sources<'_>,
         mut target: Target<'_, '_>,
+        by_changes: bool,
     ) -> Result<Moved, ServiceError> {
         let cancel = self.cancel.clone();
         let wait = Wait::timeout(self.options.timeout).cancelled_by(&cancel);
         loop {
             self.go_on(&wait)?;
             let left = self.for_members(refit)?;
+            let key = left.as_deref().unwrap_or(refit).announced();
+            let mut kept = by_changes.then(|| self.kept.remove(&key).unwrap_or_default());
             let guard = FailOnPanic::new(&*self.transport, "a refit");
             let refit = left.as_deref().unwrap_or(refit);
             // SAFETY: the service is borrowed exclusively.
-            let refitted = unsafe { self.try_refit(refit, sources, &mut target, &wait) };
+            let refitted = unsafe { self.try_refit(refit, sources, &mut target, &mut kept, &wait) };
             guard.disarm();
+            if let Some(kept) = kept {
+                self.kept.insert(key, kept);
+            }
             let Err(ServiceError::Failed(failure)) = refitted else { return refitted };
             // Whatever went wrong here, the others must not wait for this PE until their deadline.
             let failure = self.transport.fail(failure);
@@ -91,6 +133,8 @@ impl CopyService<'_> {
         }
     }
 
+    /// Refits by changes where something is `kept`, and takes it away unless it is still right.
+    ///
     /// # Safety
     /// Nothing else uses the service meanwhile.
     unsafe fn try_refit(
@@ -98,6 +142,7 @@ impl CopyService<'_> {
         refit: &Refit,
         sources: &Sources<'_>,
         target: &mut Target<'_, '_>,
+        kept: &mut Option<Kept>,
         wait: &Wait<'_>,
     ) -> Result<Moved, ServiceError> {
         if let Some(failure) = self.transport.failure() {
@@ -111,15 +156,17 @@ impl CopyService<'_> {
         let targets = match target {
             // SAFETY: the caller's promise.
             Target::Destination(destination) => unsafe {
-                return self.refit_destination(refit, sources, destination, wait);
+                return self.refit_destination(refit, sources, destination, kept, wait);
             },
             Target::Memory(targets) => targets,
             Target::Nothing => &nothing,
         };
         targets.check(refit, sources).map_err(|error| self.refuse(error))?;
-        let ticket = Ticket { fingerprint: refit.announced(), ..Ticket::default() };
         // SAFETY: the caller's promise; no memory is announced.
-        unsafe { self.run_refit(refit, sources, Some(Place::Targets(targets)), ticket, wait) }
+        unsafe {
+            let place = Some(Place::Targets(targets));
+            self.run_refit(refit, sources, place, Ticket::default(), kept, wait)
+        }
     }
 
     /// # Safety
@@ -129,6 +176,7 @@ impl CopyService<'_> {
         refit: &Refit,
         sources: &Sources<'_>,
         destination: &Destination,
+        kept: &mut Option<Kept>,
         wait: &Wait<'_>,
     ) -> Result<Moved, ServiceError> {
         if !destination.fits(refit) {
@@ -142,18 +190,21 @@ impl CopyService<'_> {
         // Peers may write as soon as this PE has entered, whatever becomes of it then.
         writing.as_mut().into_iter().for_each(Writing::touch);
         // Sums are computed by the host: of memory that it cannot reach, on the way there.
-        let is_direct = |writing: &&Writing<'_>| !refit.has_checksums() || writing.is_on_host();
+        // Bytes that peers write directly cannot be compared.
+        let is_direct = |writing: &&Writing<'_>| {
+            kept.is_none() && (!refit.has_checksums() || writing.is_on_host())
+        };
         let direct = writing.as_ref().filter(is_direct);
         let ticket = Ticket {
-            fingerprint: refit.announced(),
             window: direct.and_then(Writing::ticket),
             is_held: writing.is_none(),
+            ..Ticket::default()
         };
         let place = writing.as_ref().map(Writing::place);
         // SAFETY: the caller's promise; while `writing` lives, nobody reads the version that is
         // announced, and if it is not committed, it is not read before another refit has written
         // all of it.
-        let run = unsafe { self.run_refit(refit, sources, place, ticket, wait) };
+        let run = unsafe { self.run_refit(refit, sources, place, ticket, kept, wait) };
         match (&run, writing) {
             (Ok(_), Some(writing)) => writing.commit(),
             (Err(ServiceError::Held { .. }), Some(writing)) => writing.leave_out(),
@@ -172,10 +223,19 @@ impl CopyService<'_> {
         refit: &Refit,
         sources: &Sources<'_>,
         place: Option<Place<'_>>,
-        ticket: Ticket,
+        mut ticket: Ticket,
+        kept: &mut Option<Kept>,
         wait: &Wait<'_>,
     ) -> Result<Moved, ServiceError> {
         let transport = &*self.transport;
+        ticket.fingerprint = match kept {
+            None => refit.announced(),
+            Some(_) => refit.announced_changes(),
+        };
+        let has_views = sources.bound.has_views() || place.is_some_and(|place| place.has_views());
+        // Tensors in memory of devices go whole: nothing is kept of them.
+        let before = kept.take().filter(|_| !has_views);
+        ticket.version = before.as_ref().map_or(0, Kept::version);
         let met = |timeline: &Timeline| timeline.add(RefitActivity::Meet, self.rank(), 0);
         self.timeline.iter().for_each(Timeline::begin);
         // SAFETY: the caller's promise.
@@ -185,6 +245,7 @@ impl CopyService<'_> {
             (None, Some(place)) => place,
             (holder, _) => {
                 session.finish(wait)?;
+                *kept = before;
                 return Err(ServiceError::Held { rank: holder.unwrap_or(self.rank()) });
             }
         };
@@ -206,7 +267,9 @@ impl CopyService<'_> {
             }
         };
         let progress = self.on_progress.as_ref().map(|_| &report as _);
-        let control = Control { wait: *wait, progress, timeline: self.timeline.as_ref() };
+        let delta = before.map(|kept| Delta::new(kept, refit.program(), transport));
+        let (timeline, delta_of) = (self.timeline.as_ref(), delta.as_ref());
+        let control = Control { wait: *wait, progress, timeline, delta: delta_of };
         let moved = executor.execute(refit, sources, place, &control, Part::All);
         // Before the session is dropped, which fails the group for a lesser reason.
         let moved = moved.map_err(|failure| transport.fail(failure))?;
@@ -214,6 +277,7 @@ impl CopyService<'_> {
         // commit.
         self.report(Progress { bytes_done: total, bytes_total: total });
         session.finish(wait)?;
+        *kept = delta.map(Delta::commit);
         self.timeline.iter().for_each(met);
         Ok(moved)
     }

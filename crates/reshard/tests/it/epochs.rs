@@ -63,7 +63,11 @@ pub fn live(scenario: &Scenario) -> String {
     let mut refit_all = || -> Result<(), ServiceError> {
         for version in 1..=REFITS {
             let mine = stamped(&mine, version);
-            service.refit(&refit, &bind(&refit, &mine), Target::Destination(&destination))?;
+            let (sources, target) = (bind(&refit, &mine), Target::Destination(&destination));
+            match what.contains("changes") {
+                true => service.refit_changes(&refit, &sources, target)?,
+                false => service.refit(&refit, &sources, target)?,
+            };
             assert_eq!(destination.version(), version);
             assert!(is_whole(&destination, &expected), "PE {rank} is torn at {version}");
         }
@@ -116,13 +120,13 @@ fn kill(rng: &mut Rng, what: &str, victims: &[usize]) -> Vec<String> {
 /// Kills up to two of five; returns whether the survivors went on without them.
 fn check(rng: &mut Rng, over: &str) -> bool {
     let copies = *rng.pick(&["once", "twice"]);
-    let checked = if rng.one_in(3) { "checked-" } else { "" };
+    let checked = *rng.pick(&["", "checked-", "changes-", "checked-changes-"]);
     let what = format!("epochs-{over}-{checked}{copies}");
     let first = rng.below(SIZE);
     let second = (first + 1 + rng.below(SIZE - 1)) % SIZE;
     let victims = if rng.one_in(3) { vec![first, second] } else { vec![first] };
     let results = kill(rng, &what, &victims);
-    // Of two deaths, some may have heard of both when they looked for what is lost.
+    // Of two deaths, some may have heard of both when they searched for lost bytes.
     let said = |text: &String| {
         let end = text.find(" is nowhere else").or(text.find("; epoch"));
         text[..end.unwrap()].to_owned()

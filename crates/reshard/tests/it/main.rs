@@ -6,6 +6,7 @@
 //! | `callbacks` | code of users that panics or calls back, claims of slots, sessions that are abandoned |
 //! | `corruption` | bytes that change on the way, also by the hand of another process |
 //! | `misuse` | bindings, destinations and layouts where they do not belong; PEs that could disagree |
+//! | `deltas` | refits of what has changed, beside full ones |
 //! | `epochs` | groups of processes that go on after some were killed |
 //! | `models` | made-up models, and the bytes of their shards |
 //! | `devices` | tensors in memory of devices, moved by lanes |
@@ -26,6 +27,7 @@ mod arrays;
 mod blocks;
 mod callbacks;
 mod corruption;
+mod deltas;
 mod devices;
 mod epochs;
 mod groups;

@@ -214,7 +214,7 @@ pub(super) struct Group {
     pub(super) peers: Vec<Option<Peer>>,
     /// Slots that hold no message. Memory is taken when one is first used.
     free: Mutex<Vec<Vec<u8>>>,
-    /// The refit entered last, for the messages of it.
+    /// The refit entered last, or the next one after a failure, for messages to say it.
     refit: AtomicU64,
     /// Messages of refits before this one mean nothing any more.
     stale_before: AtomicU64,
@@ -320,7 +320,6 @@ impl Group {
                 Verdict::Abandoned(failure) => {
                     state.failure.get_or_insert(failure);
                     state.is_decided = true;
-                    self.discard_before(number + 1);
                 }
             }
         }
@@ -338,6 +337,7 @@ impl Group {
     /// Discards the messages of refits before `refit`, those too that are still on their way: the
     /// slots of their senders are free then.
     fn discard_before(&self, refit: u64) {
+        self.refit.store(refit, Ordering::Release);
         self.stale_before.store(refit, Ordering::Release);
         self.peers.iter().flatten().for_each(|peer| self.discard_stale(peer));
         self.wake();
@@ -408,7 +408,7 @@ impl Group {
         let mut sending = lock(&stream.sending);
         let flushed = sending.flush(&stream.socket, &mut sent);
         if flushed.is_err() {
-            // Nobody reads it any more.
+            // The peer reads it no more.
             sent.append(&mut sending.abandon());
         }
         let waits = !sending.is_empty();
@@ -463,6 +463,7 @@ unsafe impl ControlPlane for Group {
         let mut state = self.lock();
         if state.is_decided && state.member.can_decide() {
             (state.failure, state.is_decided) = (None, false);
+            self.discard_before(state.member.instance());
         }
         state.failure.clone().map_or(Ok(()), Err)
     }

@@ -41,7 +41,7 @@ impl Control {
         match words {
             [0] => Some(Self::Ping),
             [1, instance, ticket @ ..] => {
-                let ticket = Ticket::from_words(ticket.try_into().ok()?)?;
+                let ticket = Ticket::from_words(ticket.try_into().ok()?);
                 Some(Self::Enter { instance: *instance, ticket })
             }
             [2, message @ ..] => Some(Self::Membership(Message::decode(message)?)),

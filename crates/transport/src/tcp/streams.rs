@@ -73,7 +73,7 @@ impl Sending {
         self.queue.push_back(Outgoing { head, slot, bytes, written: 0 });
     }
 
-    /// Drops what is queued, for a peer that is gone. Returns the slots.
+    /// Drops the queue, for a peer that is gone. Returns its slots.
     pub(super) fn abandon(&mut self) -> Vec<Vec<u8>> {
         self.queue.drain(..).map(|outgoing| outgoing.slot).collect()
     }

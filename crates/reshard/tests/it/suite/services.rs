@@ -160,7 +160,7 @@ pub fn leaving(pe: &dyn Fixture) {
             let result = refit_once(&mut service, &tp(pe.size()), &tp(2));
             // Stays until the others have learnt it.
             pe.gather("");
-            // Nobody else has the part of the one that left.
+            // No other PE has the part of the one that left.
             match (can_recover, result) {
                 (true, Err(ServiceError::Lost { failure, .. })) => Err(failure.into()),
                 (true, other) => panic!("{other:?}"),
