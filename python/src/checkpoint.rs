@@ -1,7 +1,8 @@
 //! Checkpoints: conversion, comparison, and reading in place.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -103,11 +104,12 @@ impl Goal {
             return Ok(Self::Made(Destination::Sharded((*layout.get().0).clone())));
         }
         if let Ok(text) = to.extract::<String>()
-            && (text == "hf" || !Path::new(&text).exists())
+            && (["hf", "dcp"].contains(&&*text) || !Path::new(&text).exists())
             && !text.contains(['\n', '{'])
         {
             return Ok(Self::Wanted(match text.as_str() {
                 "hf" => Wanted::HuggingFace { file_bytes_max },
+                "dcp" => Wanted::Distributed { file_bytes_max },
                 _ => Wanted::Axes(text),
             }));
         }
@@ -127,13 +129,20 @@ pub(crate) struct PyDifference {
     tensor: String,
     rank: u32,
     element: u64,
+    index: Vec<u64>,
+    count: u64,
+    expected: String,
+    held: String,
 }
 
 #[pymethods]
 impl PyDifference {
     fn __repr__(&self) -> String {
-        let Self { tensor, rank, element } = self;
-        format!("tensor `{tensor}`, rank {rank}: differs first at element {element}")
+        let Self { tensor, rank, index, count, expected, held, .. } = self;
+        format!(
+            "tensor `{tensor}`, rank {rank}: {count} elements differ, the first at {index:?}: \
+             {held} for {expected}"
+        )
     }
 }
 
@@ -177,8 +186,11 @@ pub(crate) fn verify(py: Python<'_>, a: PathBuf, b: PathBuf) -> PyResult<PyRepor
     match differences {
         Err(cause) => list.append(cause)?,
         Ok(differences) => {
-            for Difference { tensor, rank, element } in differences {
-                list.append(Py::new(py, PyDifference { tensor, rank, element })?)?;
+            for Difference { tensor, rank, element, index, count, expected, held, .. } in
+                differences
+            {
+                let found = PyDifference { tensor, rank, element, index, count, expected, held };
+                list.append(Py::new(py, found)?)?;
             }
         }
     }
@@ -211,11 +223,10 @@ impl PyCheckpoint {
         Ok(dict)
     }
 
-    /// `sharded` for a file a rank, else `safetensors`.
+    /// `safetensors`, `sharded` for a file a rank, `torch`, `dcp` or `adapter`.
     #[getter]
     fn format(&self) -> &'static str {
-        let folder = self.0.folder();
-        if folder.join("layout.json").is_file() { "sharded" } else { "safetensors" }
+        self.0.format().name()
     }
 
     fn names(&self) -> Vec<&str> {
@@ -251,7 +262,8 @@ impl PyCheckpoint {
         let placement = checkpoint.layout().tensors()[at as usize].placement();
         let shards = placement.shards().iter();
         for shard in shards.filter(|shard| rank.is_none_or(|rank| rank == shard.rank)) {
-            let memory = Memory { checkpoint: checkpoint.clone(), tensor: at, rank: shard.rank };
+            let (checkpoint, together) = (checkpoint.clone(), OnceLock::new());
+            let memory = Memory { checkpoint, tensor: at, rank: shard.rank, together };
             let pieces = PyList::empty(py);
             for piece in &shard.pieces {
                 let start = PyTuple::new(py, piece.global.start.iter())?;
@@ -287,6 +299,8 @@ pub(crate) struct Memory {
     checkpoint: Arc<Checkpoint>,
     tensor: u32,
     rank: u32,
+    /// The bytes where they are no one run of a file.
+    together: OnceLock<Vec<u8>>,
 }
 
 #[pymethods]
@@ -297,6 +311,10 @@ impl Memory {
         let bytes = bytes.ok_or_else(|| {
             CheckpointError::new_err("the file has become shorter since it was opened".to_owned())
         })?;
+        let bytes = match bytes {
+            Cow::Borrowed(bytes) => bytes,
+            Cow::Owned(bytes) => self.together.get_or_init(|| bytes),
+        };
         let interface = PyDict::new(py);
         interface.set_item("version", 3)?;
         interface.set_item("typestr", "|u1")?;

@@ -275,6 +275,18 @@ class Difference:
     @property
     def element(self) -> int:
         """The first element that differs, counted through the shard in row-major order."""
+    @property
+    def index(self) -> list[int]:
+        """The index of that element in each dimension of the shard."""
+    @property
+    def count(self) -> int:
+        """How many elements of the shard differ."""
+    @property
+    def expected(self) -> str:
+        """What the first checkpoint says of that element."""
+    @property
+    def held(self) -> str:
+        """What the second one holds."""
 
 @final
 class Report:

@@ -37,6 +37,7 @@ pub struct Suite {
 /// Every suite.
 const SUITES: &[Suite] = &[
     Suite { name: "transformers", run: transformers, ..WITH_TORCH },
+    Suite { name: "checkpoints", run: checkpoints, ..WITH_TORCH },
     Suite { name: "torch", run: |python| package(python, "test_torch.py"), ..WITH_TORCH },
     Suite { name: "megatron", run: |python| package(python, "test_megatron.py"), ..WITH_TORCH },
 ];
@@ -49,6 +50,8 @@ const WITH_TORCH: Suite = Suite {
         "torch==2.15.0",
         "transformers==5.23.0",
         "megatron-core==0.16.1",
+        // What megatron-core's checkpoints ask for, and its package does not.
+        "psutil",
         "safetensors==0.8.0",
         "ml_dtypes",
         "pytest",
@@ -69,11 +72,21 @@ fn package(python: &Path, file: &str) -> Result<(), String> {
 
 /// Splits tiny models of every family, and runs the ranks side by side in transformers' modules.
 fn transformers(python: &Path) -> Result<(), String> {
+    program(python, "transformers")
+}
+
+/// Reads what torch and megatron-core saved, and compares it element by element.
+fn checkpoints(python: &Path) -> Result<(), String> {
+    program(python, "checkpoints")
+}
+
+/// Runs the script of a suite on the `syncline` program.
+fn program(python: &Path, suite: &str) -> Result<(), String> {
     command::cargo(&["build", "--package", "syncline-cli"], &[])?;
-    let folder = Path::new(FOLDER).join("transformers-models");
+    let folder = Path::new(FOLDER).join(format!("{suite}-files"));
     let _ = fs::remove_dir_all(&folder);
     let mut check = Command::new(python);
-    check.arg("xtask/integrations/transformers/check.py").arg("target/debug/syncline");
+    check.arg(format!("xtask/integrations/{suite}/check.py")).arg("target/debug/syncline");
     command::run(check.arg(&folder))
 }
 

@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use syncline_copy::convert::converter;
 use syncline_copy::cut;
-use syncline_layout::{CopyBox, Dims, NdBox, TransferOp, TransferPlan};
+use syncline_layout::{CopyBox, Dims, NdBox, TransferPlan};
 use syncline_tensor::Dtype;
 
-use crate::source::Checkpoint;
+use crate::source::{Checkpoint, Landing};
 
 /// Cuts a shard of `shape` into boxes of at most `slot_bytes`, in the order of the file.
 pub(crate) fn chunks(shape: &Dims, element_bytes: u64, slot_bytes: u64) -> Vec<NdBox> {
@@ -49,24 +49,28 @@ impl Chunk {
         let (from, to) = self.dtypes;
         let ops = &plan.ops()[self.ops.clone()];
         let parts = ops.iter().filter_map(|op| {
-            let copy = self.cut_out(plan.copy_box(op))?.plan(from.bytes(), to.bytes());
-            Some((op, copy.expect("layouts bound the bytes of a shard")))
+            let copy = self.cut_out(plan.copy_box(op))?;
+            let element_bytes = (from.bytes(), to.bytes());
+            let landing = Landing { start: copy.dst_start, shape: &self.part.size, element_bytes };
+            Some((plan.tensor(op).from, op.src, copy.src_box(), landing))
         });
         if from == to
-            && let Some((op, copy)) = parts.clone().find(|(_, copy)| copy.bytes() == self.bytes())
-            && copy.runs() == 1
+            && let Some((tensor, rank, area, landing)) = parts.clone().next()
+            && let Some(run) = source.run_of(tensor, rank, &area, &landing, self.bytes())
         {
-            let run = copy.source_span();
-            return Cow::Borrowed(
-                &shard_bytes(plan, source, op)[run.start as usize..run.end as usize],
-            );
+            return Cow::Borrowed(run);
         }
         slot.resize(self.bytes() as usize, 0);
+        let stored =
+            parts.clone().map(|(tensor, rank, area, _)| source.elements_in(tensor, rank, &area));
+        // What no file has is zero.
+        if stored.sum::<u64>() < self.part.volume() {
+            slot.fill(0);
+        }
         let convert =
             (from != to).then(|| converter(from, to).expect("the plan converts only what can be"));
-        for (op, copy) in parts {
-            let copied = copy.copy(shard_bytes(plan, source, op), slot, convert);
-            copied.expect("shards are as large as their layout says");
+        for (tensor, rank, area, landing) in parts {
+            source.copy_box(tensor, rank, &area, &landing, convert, slot);
         }
         Cow::Borrowed(slot)
     }
@@ -82,11 +86,6 @@ impl Chunk {
         let (src_shape, dst_shape) = (copy.src_shape, self.part.size);
         Some(CopyBox { src_start, dst_start, size: part.size, src_shape, dst_shape })
     }
-}
-
-fn shard_bytes<'a>(plan: &TransferPlan, source: &'a Checkpoint, op: &TransferOp) -> &'a [u8] {
-    let tensor = plan.tensor(op);
-    source.shard(tensor.from, op.src).expect("the plan was made from this checkpoint's layout")
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! Converting a checkpoint: plan, then write every destination file in chunks from several threads.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -14,20 +16,21 @@ use crate::chunk::{Chunk, chunks};
 use crate::destination::{Destination, OutputFile};
 use crate::dtype::{check_dtype, config_with_dtype};
 use crate::error::CheckpointError;
-use crate::file::{create_own, open_regular, read_regular};
+use crate::file::{create_own, open_own, open_regular, read_regular};
+use crate::formats::Checksum;
 use crate::journal::Partial;
 use crate::map::MappedFile;
 use crate::model::{CONFIG_FILE, Model, config_path};
 use crate::proof::doubts;
 use crate::queue::Queue;
-use crate::source::{Checkpoint, LAYOUT_FILE};
+use crate::source::{Checkpoint, LAYOUT_FILE, RELEASE_BYTES};
 use crate::team::{Alone, Team};
 use crate::truncation::reading;
 use crate::writer::Writer;
 
 /// Files of other checkpoint formats: not carried over, since they would not be converted.
-const OTHER_WEIGHTS: [&str; 9] =
-    ["safetensors", "bin", "pt", "pth", "gguf", "h5", "msgpack", "onnx", "ckpt"];
+const OTHER_WEIGHTS: [&str; 10] =
+    ["safetensors", "bin", "pt", "pth", "gguf", "h5", "msgpack", "onnx", "ckpt", "distcp"];
 
 /// Files synced at once: the disk then settles them together.
 const SYNC_THREADS: usize = 8;
@@ -79,7 +82,7 @@ pub struct Conversion<'a> {
     plan: TransferPlan,
     unproven: Vec<String>,
     files: Vec<OutputFile>,
-    beside: Vec<(String, String)>,
+    beside: Vec<(String, Vec<u8>)>,
     /// By file, then place in it.
     chunks: Vec<Chunk>,
 }
@@ -116,6 +119,11 @@ impl<'a> Conversion<'a> {
     /// Why the destination is not known to be right for the model; empty if it is.
     pub fn unproven(&self) -> &[String] {
         &self.unproven
+    }
+
+    /// Names of values of the source that are no tensors, and are left out.
+    pub fn others(&self) -> &[String] {
+        self.source.others()
     }
 
     /// Bytes of tensors that will be written.
@@ -184,7 +192,7 @@ impl<'a> Conversion<'a> {
             kept = self.files.iter().map(is_kept).collect();
             writers = self.open_files(&kept, |file| Writer::open(&partial, file))?;
         }
-        // Nobody gives a file its name before everybody has looked which ones have theirs.
+        // No PE gives a file its name before every PE has checked which ones have theirs.
         meet(team)?;
         self.write_files(&writers, self.share(team, &kept), progress)?;
         if team.size() > 1 {
@@ -197,8 +205,10 @@ impl<'a> Conversion<'a> {
         meet(team)?;
         if is_first {
             writers.iter().flatten().try_for_each(Writer::finish)?;
+            let sums = || self.files.iter().try_for_each(|file| write_sums(&partial, file));
+            reading(sums)?;
             for (name, text) in &self.beside {
-                partial.text(name, text.as_bytes())?;
+                partial.text(name, text)?;
             }
             self.copy_others(&partial)?;
             partial.finish(SYNC_THREADS)?;
@@ -277,9 +287,8 @@ impl<'a> Conversion<'a> {
             return false;
         };
         let bytes = written.bytes();
-        if bytes.len() as u64 != output.header.file_bytes()
-            || !bytes.starts_with(&output.header_bytes)
-        {
+        let holds = |(start, fixed): &(u64, Vec<u8>)| bytes[*start as usize..].starts_with(fixed);
+        if bytes.len() as u64 != output.bytes || !output.fixed.iter().all(holds) {
             return false;
         }
         let mut slot = Vec::new();
@@ -328,7 +337,9 @@ impl<'a> Conversion<'a> {
                             Err(error) => return fail(error),
                         }
                     }
-                    progress(done.fetch_add(chunk.bytes(), Ordering::Relaxed) + chunk.bytes());
+                    let before = done.fetch_add(chunk.bytes(), Ordering::Relaxed);
+                    self.source.release_after(before, chunk.bytes());
+                    progress(before + chunk.bytes());
                 }
             };
             for _ in 1..self.options.threads.max(1) {
@@ -339,12 +350,12 @@ impl<'a> Conversion<'a> {
         failure.into_inner().expect("no thread panics with it").map_or(Ok(()), Err)
     }
 
-    /// Carries over what is beside the weights: the model's configuration, the tokenizer and the
+    /// Carries over the files beside the weights: the model's configuration, the tokenizer and the
     /// like.
     fn copy_others(&self, partial: &Partial) -> Result<(), CheckpointError> {
         let folder = self.source.folder();
         if folder.is_file() {
-            // Of what is beside a single file, only the configuration is known to belong to it.
+            // Of the files beside a single file, only the configuration is known to belong to it.
             let config = config_path(folder);
             return if config.is_file() { self.copy_other(&config, partial) } else { Ok(()) };
         }
@@ -397,12 +408,12 @@ fn all_chunks(plan: &TransferPlan, files: &[OutputFile], slot_bytes: u64) -> Vec
     }
     let mut found = Vec::new();
     for (at, file) in files.iter().enumerate() {
-        for (entry, place) in file.header.tensors.iter().zip(&file.tensors) {
-            let Some(ops) = ops_of.get(place) else { continue };
+        for output in &file.tensors {
+            let Some(ops) = ops_of.get(&output.place) else { continue };
             let tensor = plan.tensor(&plan.ops()[ops.start]);
             let dtypes = (tensor.src_dtype, tensor.dst_dtype);
-            let mut offset = file.header.data_start + entry.start;
-            for part in chunks(&entry.stored_shape, dtypes.1.bytes(), slot_bytes) {
+            let mut offset = output.offset;
+            for part in chunks(&output.shape, dtypes.1.bytes(), slot_bytes) {
                 let chunk = Chunk { file: at, offset, part, ops: ops.clone(), dtypes };
                 offset += chunk.bytes();
                 found.push(chunk);
@@ -410,6 +421,30 @@ fn all_chunks(plan: &TransferPlan, files: &[OutputFile], slot_bytes: u64) -> Vec
         }
     }
     found
+}
+
+/// Fills in the checksums of a file, all of whose tensors are there.
+fn write_sums(partial: &Partial, output: &OutputFile) -> Result<(), CheckpointError> {
+    if output.sums.is_empty() {
+        return Ok(());
+    }
+    let path = partial.folder.join(&output.name);
+    let written = MappedFile::open_own(&path)?;
+    let failed = |source| CheckpointError::Write { file: path.clone(), source };
+    let file = open_own(&path, File::options().write(true)).map_err(failed)?;
+    for Checksum { bytes, at } in &output.sums {
+        let mut hasher = crc32fast::Hasher::new();
+        let tensor = &written.bytes()[bytes.start as usize..bytes.end as usize];
+        for part in tensor.chunks(RELEASE_BYTES as usize) {
+            hasher.update(part);
+            written.release();
+        }
+        let sum = hasher.finalize();
+        for at in at {
+            file.write_all_at(&sum.to_le_bytes(), *at).map_err(failed)?;
+        }
+    }
+    Ok(())
 }
 
 /// Waits for the others.

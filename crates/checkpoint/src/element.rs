@@ -71,7 +71,7 @@ impl ElementType {
         })
     }
 
-    /// The shape in elements of what is stored with `shape`; `None` where elements are cut.
+    /// The shape in elements of bytes that are stored with `shape`; `None` where elements are cut.
     pub fn element_shape(self, shape: &Dims) -> Option<Dims> {
         self.scale_last(shape, |last, bits| {
             (last * 8).is_multiple_of(bits).then(|| last * 8 / bits)

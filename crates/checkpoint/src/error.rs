@@ -1,7 +1,7 @@
 //! What can go wrong with checkpoints, with the file concerned.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use syncline_layout::LayoutError;
 
@@ -33,14 +33,26 @@ pub enum CheckpointError {
     Damaged {
         /// The file.
         file: PathBuf,
-        /// What is wrong, and where.
+        /// The fault, and where it is.
         cause: String,
     },
     /// A directory without a checkpoint in it.
-    #[error("{}: no checkpoint: expected model.safetensors, model.safetensors.index.json or layout.json in it", folder.display())]
+    #[error("{}: no checkpoint: {found}: expected model.safetensors, an index, torch files, .metadata or layout.json in it", folder.display())]
     NoCheckpoint {
         /// The directory.
         folder: PathBuf,
+        /// The files found instead.
+        found: String,
+    },
+    /// A format that is known and not read.
+    #[error("{}: {format} cannot be read: {way_out}", path.display())]
+    Unsupported {
+        /// The file or directory.
+        path: PathBuf,
+        /// What it is.
+        format: &'static str,
+        /// What to do instead.
+        way_out: &'static str,
     },
     /// The layouts do not fit each other, or a rule does not fit a tensor.
     #[error("{0}")]
@@ -122,6 +134,36 @@ pub enum CheckpointError {
         /// The name.
         name: String,
     },
+}
+
+/// A fault in the bytes of a file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{cause}")]
+pub struct Malformed {
+    cause: String,
+}
+
+impl Malformed {
+    pub(crate) fn new(cause: impl Into<String>) -> Self {
+        Self { cause: cause.into() }
+    }
+
+    /// The error of the file at `path`.
+    pub(crate) fn in_file(self, path: &Path) -> CheckpointError {
+        CheckpointError::Damaged { file: path.to_owned(), cause: self.cause }
+    }
+}
+
+impl From<&str> for Malformed {
+    fn from(cause: &str) -> Self {
+        Self::new(cause)
+    }
+}
+
+impl From<String> for Malformed {
+    fn from(cause: String) -> Self {
+        Self { cause }
+    }
 }
 
 /// The first reasons, and how many more there are.

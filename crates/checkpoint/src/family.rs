@@ -98,6 +98,11 @@ pub fn family_name(source: &Path) -> Option<&'static str> {
     Model::read(source).family().map(|family| family.name.as_str())
 }
 
+/// The type of the model of the checkpoint at `source`, as its configuration says.
+pub fn model_type(source: &Path) -> Option<String> {
+    Model::read(source).kind
+}
+
 /// Refuses more stages than layers, and ranks for experts that are not there.
 pub fn check_target(layout: &MeshLayout, specs: &[TensorSpec]) -> Result<(), CheckpointError> {
     let refused = |cause: String| Err(CheckpointError::Target(cause));

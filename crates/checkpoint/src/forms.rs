@@ -7,12 +7,13 @@
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
-use syncline_layout::{Dims, Layout, LayoutError, NdBox, Piece, Shard};
+use syncline_layout::{Dims, LayoutError};
 
 use crate::element::ElementType;
 use crate::error::CheckpointError;
 use crate::model::{KEY_VALUE_HEADS, Model, QUERY_HEADS};
-use crate::source::{Checkpoint, Place};
+use crate::source::Checkpoint;
+use crate::stored::StoredTensor;
 
 /// How tensors of one form make those of another.
 ///
@@ -33,6 +34,13 @@ pub struct MapRule {
     /// So many groups, each with its share of every part; 1 if absent.
     #[serde(default)]
     pub groups: Option<Count>,
+    /// Exchange the two dimensions of a matrix, after its size was changed.
+    #[serde(default)]
+    pub transpose: bool,
+    /// Elements along `dim` before and after: zeros are added at the end, or elements past the
+    /// end are left out.
+    #[serde(default)]
+    pub size: Option<[Count; 2]>,
 }
 
 /// One pattern or several.
@@ -51,7 +59,7 @@ pub enum MapNames {
 pub enum Count {
     /// As it is.
     Number(u64),
-    /// `Q` query heads, `K` key-value heads, `g` query heads for each of these.
+    /// `Q` query heads, `K` key-value heads, `g` query heads for each of these, `V` tokens.
     Heads(String),
 }
 
@@ -141,26 +149,16 @@ fn layers_with_experts(source: &Checkpoint) -> BTreeMap<u64, bool> {
 /// experts, and few enough that a hostile shape does no harm.
 const UNSTACKED_MAX: u64 = 1 << 16;
 
-/// A tensor of some form: where its parts lie in files.
-#[derive(Clone)]
-struct Virtual {
-    element: ElementType,
-    shape: Dims,
-    parts: Vec<Part>,
-}
-
-/// A run of bytes of a file as an array of `shape`, of which pieces belong to the tensor.
-#[derive(Clone)]
-struct Part {
-    place: Place,
-    shape: Dims,
-    pieces: Vec<Piece>,
-}
-
 impl MapRule {
-    /// The inverse of the rule.
+    /// The inverse of the rule. Of a rule that turns a tensor, `dim` is 0 or 1 of a matrix, counted
+    /// before it is turned.
     pub fn inverse(&self) -> Self {
-        Self { from: self.to.clone(), to: self.from.clone(), ..self.clone() }
+        let size = self.size.clone().map(|[before, after]| [after, before]);
+        let dim = match self.transpose {
+            true if self.dim < 2 => 1 - self.dim,
+            _ => self.dim,
+        };
+        Self { from: self.to.clone(), to: self.from.clone(), size, dim, ..self.clone() }
     }
 
     /// The rule for the layers that it is for. The norm before the experts of a layer has a name of
@@ -206,7 +204,7 @@ impl MapRule {
     /// Replaces tensors by the tensors that they make; returns `false` if there are none.
     fn apply(
         &self,
-        tensors: &mut BTreeMap<String, Virtual>,
+        tensors: &mut BTreeMap<String, StoredTensor>,
         heads: &HashMap<char, u64>,
     ) -> Result<bool, CheckpointError> {
         let (from, to) = (self.from.all(), self.to.all());
@@ -233,27 +231,31 @@ impl MapRule {
         if found.is_empty() {
             return Ok(false);
         }
-        let mut made: Vec<(String, Virtual)> = Vec::new();
-        let mut stacks: BTreeMap<Vec<String>, BTreeMap<u64, Virtual>> = BTreeMap::new();
+        let mut made: Vec<(String, StoredTensor)> = Vec::new();
+        let mut stacks: BTreeMap<Vec<String>, BTreeMap<u64, StoredTensor>> = BTreeMap::new();
         for (stars, names) in found {
             let missing = names.iter().zip(&from).find(|(name, _)| name.is_none());
             if let Some((_, pattern)) = missing {
                 return Err(self.error(format_args!("`{}` is missing", filled(pattern, &stars))));
             }
             let names = names.into_iter().flatten();
-            let parts: Vec<Virtual> = names.filter_map(|name| tensors.remove(&name)).collect();
+            let parts: Vec<StoredTensor> = names.filter_map(|name| tensors.remove(&name)).collect();
+            let parts = match self.changes_shape() {
+                true => vec![self.reshaped(parts, to.len(), heads)?],
+                false => parts,
+            };
             if before == after + 1 && from.len() == 1 && to.len() == 1 {
                 let (last, group) = stars.split_last().expect("there is one more");
                 let number = last.parse().map_err(|_| self.error("the last `*` is no number"))?;
-                let stack = stacks.entry(group.to_vec()).or_default();
+                let known = stacks.entry(group.to_vec()).or_default();
                 for part in parts {
-                    if stack.insert(number, part).is_some() {
+                    if known.insert(number, part).is_some() {
                         return Err(self.error(format_args!("the number {number} is there twice")));
                     }
                 }
             } else if before + 1 == after && from.len() == 1 && to.len() == 1 {
                 for (at, part) in
-                    (0u64..).zip(parts[0].unstack().map_err(|cause| self.error(cause))?)
+                    (0u64..).zip(unstack(&parts[0]).map_err(|cause| self.error(cause))?)
                 {
                     let stars = [&stars[..], &[at.to_string()]].concat();
                     made.push((filled(to[0], &stars), part));
@@ -267,8 +269,8 @@ impl MapRule {
                 made.push((filled(to[0], &stars), self.join(parts, heads)?));
             }
         }
-        for (stars, stack) in stacks {
-            let tensor = Virtual::stack(stack).map_err(|cause| self.error(cause))?;
+        for (stars, group) in stacks {
+            let tensor = stack(group).map_err(|cause| self.error(cause))?;
             made.push((filled(to[0], &stars), tensor));
         }
         for (name, tensor) in made {
@@ -278,6 +280,49 @@ impl MapRule {
             tensors.insert(name, tensor);
         }
         Ok(true)
+    }
+
+    /// Returns `true` if the rule turns, pads or trims a tensor.
+    fn changes_shape(&self) -> bool {
+        self.transpose || self.size.is_some()
+    }
+
+    /// The one tensor, turned, and with zeros added or elements left out at its end.
+    fn reshaped(
+        &self,
+        tensors: Vec<StoredTensor>,
+        targets: usize,
+        heads: &HashMap<char, u64>,
+    ) -> Result<StoredTensor, CheckpointError> {
+        let Ok([mut tensor]) = <[StoredTensor; 1]>::try_from(tensors) else {
+            return Err(self.error("`transpose` and `size` are for one tensor on both sides"));
+        };
+        if targets != 1 {
+            return Err(self.error("`transpose` and `size` are for one tensor on both sides"));
+        }
+        if let Some([before, after]) = &self.size {
+            let (before, after) = (self.number(before, heads)?, self.number(after, heads)?);
+            if tensor.shape.get(self.dim) != Some(&before) {
+                let (shape, dim) = (tensor.shape, self.dim);
+                return Err(self.error(format_args!("{shape} has no {before} along {dim}")));
+            }
+            tensor.boxes = tensor.moved(self.dim, &[(0, 0, before.min(after))]);
+            tensor.shape[self.dim] = after;
+            let is_counted = |volume: u64| volume.checked_mul(8).is_some();
+            if !tensor.shape.checked_volume().is_some_and(is_counted) {
+                return Err(self.error("it would be too large"));
+            }
+        }
+        if !self.transpose {
+            return Ok(tensor);
+        }
+        if tensor.shape.len() != 2 {
+            return Err(self.error("only a matrix can be turned"));
+        }
+        if !matches!(tensor.element, ElementType::Known(_)) {
+            return Err(self.error("packed elements cannot be turned"));
+        }
+        tensor.transposed().ok_or_else(|| self.error("only a matrix can be turned"))
     }
 
     fn number(&self, count: &Count, heads: &HashMap<char, u64>) -> Result<u64, CheckpointError> {
@@ -321,9 +366,9 @@ impl MapRule {
 
     fn join(
         &self,
-        parts: Vec<Virtual>,
+        parts: Vec<StoredTensor>,
         heads: &HashMap<char, u64>,
-    ) -> Result<Virtual, CheckpointError> {
+    ) -> Result<StoredTensor, CheckpointError> {
         if parts.len() == 1 {
             return Ok(parts.into_iter().next().expect("there is one"));
         }
@@ -335,7 +380,7 @@ impl MapRule {
         let mut sizes = parts.iter().map(|part| part.shape.get(dim).copied());
         let size = sizes.try_fold(0u64, |all, size| all.checked_add(size?));
         shape[dim] = size.ok_or_else(|| self.error("its parts have unlike shapes"))?;
-        let fits = |part: &Virtual| {
+        let fits = |part: &StoredTensor| {
             let mut expected = shape;
             expected[dim] = part.shape.get(dim).copied().unwrap_or(0);
             part.shape == expected && part.element == first.element
@@ -344,7 +389,7 @@ impl MapRule {
             return Err(self.error("its parts have unlike shapes or element types"));
         }
         let groups = self.groups.as_ref().map_or(Ok(1), |groups| self.number(groups, heads))?;
-        let even = |part: &Virtual| part.shape[dim].is_multiple_of(groups);
+        let even = |part: &StoredTensor| part.shape[dim].is_multiple_of(groups);
         if !parts.iter().all(even) {
             return Err(self.error(format_args!("its parts are no {groups} groups")));
         }
@@ -355,11 +400,11 @@ impl MapRule {
             return Err(self.error(format_args!("its parts have {sizes:?} elements in a group")));
         }
         let whole: u64 = sizes.iter().sum();
-        let mut joined = Virtual { element: first.element, shape, parts: Vec::new() };
+        let mut joined = StoredTensor { element: first.element, shape, boxes: Vec::new() };
         let mut before = 0;
         for (part, size) in parts.iter().zip(&sizes) {
             let runs = (0..groups).map(|group| (group * size, group * whole + before, *size));
-            joined.parts.extend(part.moved(dim, &runs.collect::<Vec<_>>()));
+            joined.boxes.extend(part.moved(dim, &runs.collect::<Vec<_>>()));
             before += size;
         }
         Ok(joined)
@@ -367,10 +412,10 @@ impl MapRule {
 
     fn split(
         &self,
-        tensor: &Virtual,
+        tensor: &StoredTensor,
         count: usize,
         heads: &HashMap<char, u64>,
-    ) -> Result<Vec<Virtual>, CheckpointError> {
+    ) -> Result<Vec<StoredTensor>, CheckpointError> {
         let dim = self.dim;
         let Some(&total) = tensor.shape.get(dim) else {
             return Err(self.error(format_args!("there is no dimension {dim}")));
@@ -383,8 +428,8 @@ impl MapRule {
             let runs = (0..groups).map(|group| (group * whole + before, group * size, size));
             let mut shape = tensor.shape;
             shape[dim] = groups * size;
-            let parts = tensor.moved(dim, &runs.collect::<Vec<_>>());
-            found.push(Virtual { element: tensor.element, shape, parts });
+            let boxes = tensor.moved(dim, &runs.collect::<Vec<_>>());
+            found.push(StoredTensor { element: tensor.element, shape, boxes });
             before += size;
         }
         Ok(found)
@@ -400,99 +445,34 @@ impl MapNames {
     }
 }
 
-impl Virtual {
-    /// The parts with what lies in runs `(from, to, size)` along `dim`, moved there; the rest is
-    /// left out.
-    fn moved(&self, dim: usize, runs: &[(u64, u64, u64)]) -> Vec<Part> {
-        let mut parts = Vec::new();
-        for part in &self.parts {
-            let mut pieces = Vec::new();
-            for piece in &part.pieces {
-                for &(from, to, size) in runs {
-                    let start = piece.global.start[dim].max(from);
-                    let stop = piece.global.stop(dim).min(from + size);
-                    if start >= stop {
-                        continue;
-                    }
-                    let mut cut = *piece;
-                    cut.local[dim] += start - piece.global.start[dim];
-                    cut.global.start[dim] = to + (start - from);
-                    cut.global.size[dim] = stop - start;
-                    pieces.push(cut);
-                }
-            }
-            if !pieces.is_empty() {
-                parts.push(Part { pieces, ..part.clone() });
-            }
-        }
-        parts
+/// Tensors of one shape as one, along a new first dimension.
+fn stack(tensors: BTreeMap<u64, StoredTensor>) -> Result<StoredTensor, String> {
+    let count = tensors.len() as u64;
+    let first = tensors.values().next().expect("there is one").clone();
+    if tensors.keys().copied().ne(0..count) {
+        return Err("the numbers of its tensors have gaps".to_owned());
     }
+    let deep = || "it has too many dimensions".to_owned();
+    let shape = Dims::from_slice(&[&[count], &first.shape[..]].concat()).ok_or_else(deep)?;
+    let mut boxes = Vec::new();
+    for (at, tensor) in tensors {
+        if tensor.shape != first.shape || tensor.element != first.element {
+            return Err("its tensors have unlike shapes or element types".to_owned());
+        }
+        boxes.extend(tensor.stacked(at).ok_or_else(deep)?);
+    }
+    Ok(StoredTensor { element: first.element, shape, boxes })
+}
 
-    /// Tensors of one shape as one, along a new first dimension.
-    fn stack(tensors: BTreeMap<u64, Self>) -> Result<Self, String> {
-        let count = tensors.len() as u64;
-        let first = tensors.values().next().expect("there is one").clone();
-        if tensors.keys().copied().ne(0..count) {
-            return Err("the numbers of its tensors have gaps".to_owned());
-        }
-        let with = |at: u64, dims: &Dims| {
-            Dims::from_slice(&[&[at], &dims[..]].concat()).ok_or("it has too many dimensions")
-        };
-        let mut stacked =
-            Self { element: first.element, shape: with(count, &first.shape)?, parts: Vec::new() };
-        for (at, tensor) in tensors {
-            if tensor.shape != first.shape || tensor.element != first.element {
-                return Err("its tensors have unlike shapes or element types".to_owned());
-            }
-            for part in tensor.parts {
-                let piece = |piece: &Piece| {
-                    let global = NdBox {
-                        start: with(at, &piece.global.start)?,
-                        size: with(1, &piece.global.size)?,
-                    };
-                    Ok(Piece { global, local: with(0, &piece.local)? })
-                };
-                let pieces = part.pieces.iter().map(piece).collect::<Result<_, &str>>()?;
-                let shape = with(1, &part.shape)?;
-                stacked.parts.push(Part { place: part.place, shape, pieces });
-            }
-        }
-        Ok(stacked)
+/// The tensors along the first dimension.
+fn unstack(tensor: &StoredTensor) -> Result<Vec<StoredTensor>, String> {
+    let (&count, shape) = tensor.shape.split_first().ok_or("it is one number")?;
+    if count > UNSTACKED_MAX {
+        return Err(format!("it would become {count} tensors, {UNSTACKED_MAX} at most"));
     }
-
-    /// The tensors along the first dimension.
-    fn unstack(&self) -> Result<Vec<Self>, String> {
-        let Some(&count) = self.shape.first() else { return Err("it is one number".to_owned()) };
-        if count > UNSTACKED_MAX {
-            return Err(format!("it would become {count} tensors, {UNSTACKED_MAX} at most"));
-        }
-        let without = |dims: &Dims| Dims::from_slice(&dims[1..]).expect("one dimension less");
-        let mut tensors = Vec::new();
-        for at in 0..count {
-            let mut parts = Vec::new();
-            for part in &self.parts {
-                for piece in &part.pieces {
-                    if !(piece.global.start[0]..piece.global.stop(0)).contains(&at) {
-                        continue;
-                    }
-                    // One row of the part's own array is one run of its bytes.
-                    let row = piece.local[0] + (at - piece.global.start[0]);
-                    let bytes = part.place.bytes / part.shape[0].max(1);
-                    let place =
-                        Place { start: part.place.start + row * bytes, bytes, ..part.place };
-                    let global = NdBox {
-                        start: without(&piece.global.start),
-                        size: without(&piece.global.size),
-                    };
-                    let pieces = vec![Piece { global, local: without(&piece.local) }];
-                    parts.push(Part { place, shape: without(&part.shape), pieces });
-                }
-            }
-            let (element, shape) = (self.element, without(&self.shape));
-            tensors.push(Self { element, shape, parts });
-        }
-        Ok(tensors)
-    }
+    let shape = Dims::from_slice(shape).expect("one dimension less");
+    let row = |at| StoredTensor { element: tensor.element, shape, boxes: tensor.unstacked(at) };
+    Ok((0..count).map(row).collect())
 }
 
 /// The texts that the stars of `pattern` stand for in `name`; a star stays within its part.
@@ -540,41 +520,21 @@ impl Checkpoint {
         let key_value = stack.number(KEY_VALUE_HEADS).ok().and_then(|known| known.or(query));
         let group = query.zip(key_value).filter(|(query, key)| query.is_multiple_of(*key));
         let group = group.map(|(query, key)| query / key);
-        let heads = [('Q', query), ('K', key_value), ('g', group)];
+        let tokens = stack.number(&["vocab_size"]).ok().flatten();
+        let heads = [('Q', query), ('K', key_value), ('g', group), ('V', tokens)];
         let heads: HashMap<char, u64> =
             heads.into_iter().filter_map(|(letter, number)| Some((letter, number?))).collect();
-        let mut tensors = BTreeMap::new();
-        for (index, tensor) in (0u32..).zip(self.layout().tensors()) {
-            let place = self.place(index, 0).filter(|_| tensor.placement().shards().len() == 1);
-            let Some(place) = place else {
-                let cause = "the checkpoint is sharded: convert it with --to hf first".to_owned();
-                return Err(CheckpointError::Map { rule: tensor.name().to_owned(), cause });
-            };
-            let shape = *tensor.shape();
-            let pieces = vec![Piece { global: NdBox::whole(shape), local: shape.zeros() }];
-            let part = Part { place, shape, pieces };
-            let element = self.element(index);
-            tensors.insert(tensor.name().to_owned(), Virtual { element, shape, parts: vec![part] });
-        }
+        let mut tensors = self.whole_tensors().map_err(|name| {
+            let cause = "the checkpoint is sharded: convert it with --to hf first".to_owned();
+            CheckpointError::Map { rule: name, cause }
+        })?;
         let mut unused = Vec::new();
         for rule in rules {
             if !rule.apply(&mut tensors, &heads)? {
                 unused.push(rule.clone());
             }
         }
-        let mut builder = Layout::builder();
-        let (mut places, mut elements) = (HashMap::new(), Vec::new());
-        for (index, (name, tensor)) in (0u32..).zip(tensors) {
-            // Parts stand for ranks: a plan finds what it needs in any of them.
-            let mut shards = Vec::new();
-            for (rank, part) in (0u32..).zip(tensor.parts) {
-                places.insert((index, rank), part.place);
-                shards.push(Shard { rank, shape: part.shape, pieces: part.pieces });
-            }
-            builder.tensor(&name, tensor.element.dtype(), &tensor.shape, shards)?;
-            elements.push(tensor.element);
-        }
-        Ok((self.with_form(builder.finish(), places, elements), unused))
+        Ok((self.with_tensors(tensors)?, unused))
     }
 }
 

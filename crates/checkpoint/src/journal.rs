@@ -106,11 +106,21 @@ impl Partial {
     }
 
     fn sync_files(&self, threads: usize) -> Result<(), CheckpointError> {
-        let entries = self.folder.read_dir().map_err(failed(&self.folder))?;
-        let files: Vec<PathBuf> = entries
-            .map(|entry| Ok(entry?.path()))
-            .collect::<Result<_, _>>()
-            .map_err(failed(&self.folder))?;
+        let listed = |folder: &Path| -> io::Result<Vec<PathBuf>> {
+            folder.read_dir()?.map(|entry| Ok(entry?.path())).collect()
+        };
+        let mut files = Vec::new();
+        for path in listed(&self.folder).map_err(failed(&self.folder))? {
+            // Directories of ranks have files only.
+            match path.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+                true => {
+                    files.extend(listed(&path).map_err(failed(&path))?);
+                    let synced = File::open(&path).and_then(|folder| folder.sync_all());
+                    synced.map_err(failed(&path))?;
+                }
+                false => files.push(path),
+            }
+        }
         let next = AtomicUsize::new(0);
         let work = || {
             while let Some(path) = files.get(next.fetch_add(1, Ordering::Relaxed)) {

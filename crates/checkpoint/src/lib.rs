@@ -1,10 +1,10 @@
-//! Checkpoints on disk: safetensors directories, converted from one parallel layout to another.
+//! Checkpoints on disk, of any common format, converted from one parallel layout to another.
 //!
-//! A [`Checkpoint`] is a directory as the Hugging Face tools write it, or one file a rank with a
-//! `layout.json`. [`Conversion`] plans the way from one to a [`Destination`] and carries it out:
-//! sources are mapped and only the bytes needed are touched, destinations are written in bounded
-//! chunks by several threads, and appear whole or not at all. A file that is cut short or changed
-//! while it is read is an error that names it.
+//! A [`Checkpoint`] is opened from safetensors files, one file a rank with a `layout.json`, files
+//! of `torch.save`, or a directory of `torch.distributed.checkpoint`. [`Conversion`] plans the way
+//! from one to a [`Destination`] and carries it out: sources are mapped and only the bytes needed
+//! are touched, destinations are written in bounded chunks by several threads, and appear whole or
+//! not at all. A file that is cut short or changed while it is read is an error that names it.
 
 mod chunk;
 mod conversion;
@@ -17,6 +17,7 @@ mod error;
 mod extent;
 mod family;
 mod file;
+mod formats;
 mod forms;
 mod journal;
 mod map;
@@ -26,6 +27,7 @@ mod proof;
 mod queue;
 mod safetensors;
 mod source;
+mod stored;
 mod team;
 mod truncation;
 mod unique;
@@ -35,15 +37,17 @@ mod writeback;
 mod writer;
 
 pub use conversion::{Conversion, ConversionOptions, Summary};
-pub use destination::{Destination, target_specs};
+pub use destination::{Destination, RankFiles, target_specs};
 pub use disk::disk_gb_per_s;
 pub use element::ElementType;
-pub use error::CheckpointError;
-pub use family::{add_builtin_rules, check_target, family_name, parse_rules, parse_target};
+pub use error::{CheckpointError, Malformed};
+pub use family::{
+    add_builtin_rules, check_target, family_name, model_type, parse_rules, parse_target,
+};
 pub use forms::{BUILTIN_MAPS, Count, MapNames, MapRule, builtin_maps, parse_maps};
 pub use meaning::pattern_of;
 pub use safetensors::{Header, TensorEntry};
-pub use source::Checkpoint;
+pub use source::{Checkpoint, CheckpointFormat};
 pub use team::{Alone, Team};
-pub use verify::{Difference, unproven, verify};
+pub use verify::{Difference, unproven, unproven_layout, verify};
 pub use wanted::{Unnamed, Wanted, unmatched_rules};

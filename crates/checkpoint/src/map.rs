@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
 
 use crate::error::CheckpointError;
 use crate::file::{open_own, open_regular};
@@ -51,6 +51,17 @@ impl MappedFile {
         };
         let range = map.as_deref().map(MappedRange::new);
         Ok(Self { path: path.to_owned(), range, map, changed })
+    }
+
+    /// Gives back the memory of what was read; it is read again when it is needed again.
+    pub(crate) fn release(&self) {
+        let Some(map) = &self.map else { return };
+        // SAFETY: the map is shared with the file and never written to: pages that are dropped come
+        // back from the file with the same bytes, and pages that `truncation` put in the place of
+        // lost ones are zeros again.
+        let released = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
+        // It only saves memory: a system that refuses has the pages a while longer.
+        drop(released);
     }
 
     /// Returns `true` if the file has the size and the time of its opening.

@@ -23,7 +23,7 @@ impl<'a> Queue<'a> {
         Self { files, begun: AtomicUsize::new(0) }
     }
 
-    /// The next chunk for a thread that was at `file`: of that file, else of one that nobody has
+    /// The next chunk for a thread that was at `file`: of that file, else of one that no thread has
     /// begun, else of any.
     pub fn next(&self, file: &mut Option<usize>) -> Option<&'a Chunk> {
         loop {
@@ -43,7 +43,7 @@ impl<'a> Queue<'a> {
 
     fn take(&self, file: usize) -> Option<&'a Chunk> {
         let (chunks, taken) = &self.files[file];
-        // Looked at first: a file that is over is asked for again and again.
+        // Checked first: a file that is over is asked for again and again.
         if taken.load(Ordering::Relaxed) >= chunks.len() {
             return None;
         }

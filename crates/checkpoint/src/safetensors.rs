@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use syncline_layout::Dims;
 
 use crate::element::ElementType;
+use crate::error::Malformed;
 use crate::unique::{Members, Unique};
 
 /// The longest header accepted, as in the reference implementation.
@@ -68,12 +69,12 @@ impl Members for HeaderForm {
 }
 
 impl Header {
-    /// Reads the head of `file`; the error says what is wrong with it.
-    pub fn parse(file: &[u8]) -> Result<Self, String> {
+    /// Reads the head of `file`; the error says which fault it has.
+    pub fn parse(file: &[u8]) -> Result<Self, Malformed> {
         let length = file.first_chunk::<8>().ok_or("shorter than 8 bytes: no safetensors file")?;
         let length = u64::from_le_bytes(*length);
         if length > HEADER_BYTES_MAX {
-            return Err(format!("header of {length} bytes: more than {HEADER_BYTES_MAX}"));
+            return Err(format!("header of {length} bytes: more than {HEADER_BYTES_MAX}").into());
         }
         let cut = || format!("cut off: the header has {length} bytes, the file {}", file.len());
         let text = file.get(8..8 + length as usize).ok_or_else(cut)?;
@@ -93,13 +94,13 @@ impl Header {
         for tensor in &tensors {
             if tensor.start != next {
                 let (name, start) = (&tensor.name, tensor.start);
-                return Err(format!("tensor `{name}` starts at {start}, expected {next}"));
+                return Err(format!("tensor `{name}` starts at {start}, expected {next}").into());
             }
             next += tensor.bytes;
         }
         let data = file.len() as u64 - data_start;
         if data != next {
-            return Err(format!("tensors take {next} bytes, but {data} follow the header"));
+            return Err(format!("tensors take {next} bytes, but {data} follow the header").into());
         }
         Ok(Self { metadata: form.metadata, tensors, data_start })
     }
@@ -146,8 +147,8 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("text and numbers can be written")
 }
 
-fn parse_entry(name: String, entry: &EntryForm) -> Result<TensorEntry, String> {
-    let wrong = |cause: String| format!("tensor `{name}`: {cause}");
+fn parse_entry(name: String, entry: &EntryForm) -> Result<TensorEntry, Malformed> {
+    let wrong = |cause: String| Malformed::new(format!("tensor `{name}`: {cause}"));
     let element = ElementType::parse(&entry.dtype)
         .ok_or_else(|| wrong(format!("unknown dtype `{}`", entry.dtype)))?;
     let shape = Dims::from_slice(&entry.shape)
@@ -226,7 +227,7 @@ mod tests {
         let with = |text: &str| {
             let mut file = (text.len() as u64).to_le_bytes().to_vec();
             file.extend_from_slice(text.as_bytes());
-            Header::parse(&file).unwrap_err()
+            Header::parse(&file).unwrap_err().to_string()
         };
         assert!(with(r#"{"w":{"dtype":"X9","shape":[],"data_offsets":[0,0]}}"#).contains("`X9`"));
         assert!(
@@ -253,6 +254,6 @@ mod tests {
             with(&text);
         }
         let huge = [0xff; 16];
-        assert!(Header::parse(&huge).unwrap_err().contains("more than"));
+        assert!(Header::parse(&huge).unwrap_err().to_string().contains("more than"));
     }
 }

@@ -18,6 +18,11 @@ pub enum Wanted {
         /// Bytes of tensors in one file, unless a single tensor has more.
         file_bytes_max: u64,
     },
+    /// A directory that `torch.distributed.checkpoint.load` reads.
+    Distributed {
+        /// Bytes of tensors in one file, unless a single tensor has more.
+        file_bytes_max: u64,
+    },
     /// Axes such as `tp=4,pp=2`, by the built-in rules.
     Axes(String),
     /// A layout in a file.
@@ -40,6 +45,9 @@ impl Wanted {
         let mut mesh = match self {
             Self::HuggingFace { file_bytes_max } => {
                 return Ok((Destination::HuggingFace { file_bytes_max }, Unnamed::new()));
+            }
+            Self::Distributed { file_bytes_max } => {
+                return Ok((Destination::Distributed { file_bytes_max }, Unnamed::new()));
             }
             Self::Layout(LayoutFile::Explicit(layout)) => {
                 return Ok((Destination::Sharded(layout), Unnamed::new()));

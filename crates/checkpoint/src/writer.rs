@@ -28,7 +28,8 @@ pub(crate) struct Writer<'a> {
     /// Bytes that the disk has not been told of.
     bytes_waiting: AtomicU64,
     /// Held by the thread that writes. The system lets one in at a time anyway, and keeps the
-    /// others spinning, which takes the processor from whoever could put the next chunk together.
+    /// others spinning, which takes the processor from threads that could put together the next
+    /// chunk.
     turn: Mutex<()>,
 }
 
@@ -36,15 +37,20 @@ impl<'a> Writer<'a> {
     /// Makes the file with its header, and with room for all of it.
     pub fn create(partial: &'a Partial, output: &'a OutputFile) -> Result<Self, CheckpointError> {
         let path = partial.folder.join(format!("{}.part", output.name));
-        let bytes = output.header.file_bytes();
+        let bytes = output.bytes;
         // Room is reserved first: a disk that is too small is found out before the work.
         let create = || {
+            if let Some(folder) = path.parent().filter(|_| output.name.contains('/')) {
+                fs::create_dir_all(folder)?;
+            }
             let file = create_own(&path)?;
             match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
                 Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(bytes)?,
                 reserved => reserved?,
             }
-            file.write_all_at(&output.header_bytes, 0)?;
+            for (start, fixed) in &output.fixed {
+                file.write_all_at(fixed, *start)?;
+            }
             Ok(file)
         };
         let failed = |source: io::Error| CheckpointError::Write { file: path.clone(), source };
@@ -64,7 +70,7 @@ impl<'a> Writer<'a> {
         Self { file, partial, name: &output.name, chunks_left, bytes_waiting, turn: Mutex::new(()) }
     }
 
-    /// Counts a chunk that has to be written, by whomever.
+    /// Counts a chunk that has to be written, by any thread.
     pub fn expect(&self) {
         self.chunks_left.fetch_add(1, Ordering::Relaxed);
     }
@@ -76,7 +82,7 @@ impl<'a> Writer<'a> {
         drop(turn);
         written.map_err(|source| self.failed(source))?;
         self.hand_over(bytes.len() as u64);
-        // AcqRel: whoever names the file must see that the others' writes are done.
+        // AcqRel: the thread that names the file must see that the others' writes are done.
         let is_last = self.chunks_left.fetch_sub(1, Ordering::AcqRel) == 1;
         if is_last {
             self.rename()?;

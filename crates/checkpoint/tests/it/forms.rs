@@ -214,3 +214,49 @@ fn built_in_maps_are_refused_for_models_they_are_not_for() {
     assert!(refused.contains("`gemma2`") && refused.contains("[[map]]"), "{refused}");
     assert!(builtin_maps("hf-to-nowhere", &source).unwrap().is_none());
 }
+
+#[test]
+fn turned_padded_and_trimmed_tensors_are_what_loops_make_of_them() {
+    let folder = directory("forms_turned");
+    for_seeds("turned_padded_and_trimmed_tensors_are_what_loops_make_of_them", 60, |rng| {
+        let mut size = || 1 + rng.below(6) as u64;
+        let (rows, columns, after) = (size(), size(), size() + 3);
+        let (dim, is_turned) = (rng.below(2), rng.one_in(2));
+        let before = [rows, columns][dim];
+        let weight = tensor(rng, "a.weight", "BF16", &[rows, columns]);
+        let from = folder.join("in");
+        write_model(&from, std::slice::from_ref(&weight), "{\"vocab_size\": 5}");
+        let rules = format!(
+            "[[map]]\nfrom = \"a.*\"\nto = \"b.*\"\ndim = {dim}\nsize = [{before}, {after}]\n\
+             transpose = {is_turned}\n"
+        );
+        let rules = parse_maps(&rules).unwrap();
+        let (middle, last) = (folder.join("middle"), folder.join("last"));
+        for old in [&middle, &last] {
+            let _ = std::fs::remove_dir_all(old);
+        }
+        map(&from, &middle, "hf", &rules).unwrap();
+        let made = read_file(&middle.join("model.safetensors")).remove("b.weight").unwrap();
+        let mut shape = [rows, columns];
+        shape[dim] = after;
+        let mut expected = Vec::new();
+        let (outer, inner) = if is_turned { (shape[1], shape[0]) } else { (shape[0], shape[1]) };
+        for one in 0..outer {
+            for two in 0..inner {
+                let (row, column) = if is_turned { (two, one) } else { (one, two) };
+                let at = 2 * (row * columns + column) as usize;
+                match row < rows && column < columns {
+                    true => expected.extend_from_slice(&weight.3[at..at + 2]),
+                    false => expected.extend_from_slice(&[0, 0]),
+                }
+            }
+        }
+        assert_eq!((made.1, made.2), (vec![outer, inner], expected));
+        // What was padded comes back whole; what was trimmed has zeros.
+        if after >= before {
+            map(&middle, &last, "hf", &[rules[0].inverse()]).unwrap();
+            let file = |folder: &Path| read_file(&folder.join("model.safetensors"));
+            assert_eq!(file(&from), file(&last));
+        }
+    });
+}

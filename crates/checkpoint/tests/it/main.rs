@@ -10,6 +10,7 @@
 //! | `families` | families that are half known, targets that make no sense, stages that lack a matrix |
 //! | `judge` | `verify` in both orders, and wrong splits that it finds |
 //! | `hostile` | names, links, pipes and files that are changed meanwhile |
+//! | `torch_files` | files of torch, by what torch says of them; damaged and hostile ones |
 //! | `python` | the `safetensors` package reads what is written here, and the other way round |
 
 mod casts;
@@ -23,3 +24,4 @@ mod hostile;
 mod judge;
 mod models;
 mod python;
+mod torch_files;
