@@ -1,5 +1,6 @@
 //! `syncline reshard`: from one parallel layout of tensors to another.
 
+mod inspect;
 mod launch;
 mod maps;
 mod mpi;
@@ -12,9 +13,10 @@ mod size;
 mod text;
 mod verify;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
+use syncline::checkpoint::{Checkpoint, CheckpointError};
 use syncline::layout::DEFAULT_SLOT_BYTES;
 
 use crate::outcome::{Failure, Outcome};
@@ -29,6 +31,8 @@ pub(crate) enum ReshardCommand {
     /// Compare two checkpoints, every element of every tensor, and check the layout; exits 1 if
     /// they differ or it is not proven.
     Verify(VerifyArgs),
+    /// Show what a checkpoint holds: format, family, sizes, and how each block would split.
+    Inspect(inspect::InspectArgs),
     /// Move a made-up model from one layout to the other between processes or threads, check it,
     /// and say how fast that was.
     Refit(refit::RefitArgs),
@@ -65,12 +69,13 @@ pub(crate) struct PlanArgs {
 /// Arguments of `reshard run`.
 #[derive(Args)]
 pub(crate) struct RunArgs {
-    /// The checkpoint: a directory as the Hugging Face tools write it, or a sharded one with
-    /// layout.json.
+    /// The checkpoint: a directory or file of safetensors or torch, a directory of
+    /// torch.distributed.checkpoint, or a sharded one with layout.json.
     source: PathBuf,
     /// The directory to make.
     destination: PathBuf,
-    /// What to make of it: axes such as tp=4,pp=2 (built-in rules), the file of a layout, or hf.
+    /// What to make of it: axes such as tp=4,pp=2 (built-in rules), the file of a layout, hf, or
+    /// dcp (a directory of torch.distributed.checkpoint).
     #[arg(long, value_name = "LAYOUT")]
     to: String,
     /// PEs that read and write: threads, or processes over shm; as many as there are processors if
@@ -93,10 +98,18 @@ pub(crate) struct RunArgs {
     /// megatron-to-hf, hf-to-vllm, vllm-to-hf. May be given several times.
     #[arg(long = "map", value_name = "MAP")]
     maps: Vec<String>,
+    /// Take the tensors below this name only, such as `model` in a training checkpoint, and remove
+    /// it from their names.
+    #[arg(long, value_name = "NAME")]
+    prefix: Option<String>,
     /// Memory of each thread for what has to be put together before it is written.
     #[arg(long, value_name = "N", default_value = "1MiB", value_parser = size::parse)]
     slot_bytes: u64,
-    /// With --to hf: bytes of tensors in one file.
+    /// The files of ranks: rank-00000.safetensors, vLLM's sharded state, or Megatron's
+    /// mp_rank_00/model_optim_rng.pt.
+    #[arg(long, value_enum, value_name = "FORM")]
+    rank_files: Option<RankForm>,
+    /// With --to hf and dcp: bytes of tensors in one file.
     #[arg(long, value_name = "N", default_value = "5GiB", value_parser = size::parse)]
     file_bytes: u64,
     /// Only show what each tensor will become; alike tensors are shown once.
@@ -123,6 +136,9 @@ pub(crate) struct VerifyArgs {
     source: PathBuf,
     /// The checkpoint to check.
     destination: PathBuf,
+    /// Take the source's tensors below this name only; as for `reshard run`.
+    #[arg(long, value_name = "NAME")]
+    prefix: Option<String>,
     /// Compare with the source in another form; as for `reshard run`.
     #[arg(long = "map", value_name = "MAP")]
     maps: Vec<String>,
@@ -142,6 +158,17 @@ enum Transport {
     Mpi,
 }
 
+/// Files of ranks.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum RankForm {
+    /// As `reshard run` reads them again.
+    Safetensors,
+    /// `model-rank-0-part-0.safetensors`.
+    Vllm,
+    /// `mp_rank_00/model_optim_rng.pt`.
+    Megatron,
+}
+
 /// Forms of a plan.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
@@ -151,12 +178,21 @@ enum Format {
     Json,
 }
 
+/// Opens a checkpoint, or the part of it below `prefix`.
+fn open(path: &Path, prefix: Option<&str>) -> Result<Checkpoint, CheckpointError> {
+    match prefix {
+        Some(prefix) => Checkpoint::open_below(path, prefix),
+        None => Checkpoint::open(path),
+    }
+}
+
 impl ReshardCommand {
     pub(crate) fn run(self) -> Result<Outcome, Failure> {
         match self {
             ReshardCommand::Plan(args) => plan::run(&args),
             ReshardCommand::Run(args) => run::run(&args),
             ReshardCommand::Verify(args) => verify::run(&args),
+            ReshardCommand::Inspect(args) => inspect::run(&args),
             ReshardCommand::Refit(args) => refit::run(&args),
         }
     }

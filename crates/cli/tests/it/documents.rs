@@ -95,7 +95,7 @@ fn layouts_of_the_page_compile() {
         assert!(plan["bytes_total"].as_u64() > Some(0), "block {at}: {plan}");
         seen += 1;
     }
-    assert_eq!((seen, maps), (6, 2));
+    assert_eq!((seen, maps), (6, 3));
 }
 
 /// Returns the names in `text` that begin with `SYNCLINE_`.

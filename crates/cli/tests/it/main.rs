@@ -7,6 +7,7 @@
 //! - `deps_convert`: there and back, and captures that were cut off
 //! - `programs`: four programs with known answers, by way of JSON
 //! - `reshard_plan`: both forms of layouts in, text and JSON out
+//! - `reshard_inspect`: what a checkpoint holds, and files of torch as sources
 //! - `reshard_mpi`: the same commands as ranks of MPI, or what to install for that
 //! - `reshard_run`: checkpoints converted, killed, resumed, verified
 //! - `run`: programs executed, their files, and what ships in `examples`
@@ -36,6 +37,7 @@ mod outputs;
 mod pages;
 mod programs;
 mod report;
+mod reshard_inspect;
 mod reshard_mpi;
 mod reshard_plan;
 mod reshard_refit;

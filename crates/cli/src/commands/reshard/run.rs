@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use syncline::checkpoint::{
-    Alone, Checkpoint, Conversion, ConversionOptions, Destination, Summary, Unnamed, Wanted,
+    Alone, Conversion, ConversionOptions, Destination, RankFiles, Summary, Unnamed, Wanted,
     disk_gb_per_s, parse_rules, target_specs, unmatched_rules,
 };
 use syncline::layout::{TensorRule, TensorSpec};
@@ -22,7 +22,7 @@ use super::maps::mapped;
 use super::plan::{in_file, load};
 use super::progress::{Counter, ProgressBar};
 use super::size::show;
-use super::{RunArgs, Transport, launch, mpi};
+use super::{RankForm, RunArgs, Transport, launch, mpi, open};
 use crate::input::{name_of, read_bytes};
 use crate::outcome::{Failure, Outcome};
 use crate::output::{note, to_standard_output};
@@ -46,7 +46,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let speaks = !args.role.is_pe() && ranks.as_ref().is_none_or(mpi::Ranks::is_first);
     let dtype = args.dtype.as_deref().map(str::parse::<Dtype>).transpose();
     let dtype = dtype.map_err(|error| Failure::Usage(format!("--dtype: {error}")))?;
-    let source = mapped(Checkpoint::open(&args.source)?, &args.maps, speaks)?;
+    let source = mapped(open(&args.source, args.prefix.as_deref())?, &args.maps, speaks)?;
     let specs = target_specs(&source, dtype);
     let rules = args.rules.as_deref().map(read_rules).transpose()?.unwrap_or_default();
     let unmatched = unmatched_rules(&rules, &specs);
@@ -69,6 +69,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
             if speaks {
                 dry_run::show_tensors(&source, &destination, &specs, args.verbose, out)?;
                 writeln!(out, "{} would be written", show(conversion.bytes()))?;
+                show_others(&conversion, out)?;
                 show_unproven(&conversion, out)?;
             }
             Ok(Outcome::Success)
@@ -79,6 +80,16 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         (Transport::Shm, _) if args.role.is_pe() => as_pe(args, &conversion),
         (Transport::Shm, _) => by_processes(args, &conversion),
         _ => by_threads(args, &conversion),
+    }
+}
+
+/// The first of `names`, and how many more there are.
+fn some(names: &[String]) -> String {
+    const NAMES_MAX: usize = 5;
+    let listed = names.iter().take(NAMES_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMES_MAX) {
+        0 => listed,
+        more => format!("{listed} and {more} more"),
     }
 }
 
@@ -178,10 +189,22 @@ fn destination(
     let path = Path::new(&args.to);
     let wanted = match args.to.as_str() {
         "hf" => Wanted::HuggingFace { file_bytes_max: args.file_bytes },
+        "dcp" => Wanted::Distributed { file_bytes_max: args.file_bytes },
         _ if path.exists() => Wanted::Layout(load(path)?),
         axes => Wanted::Axes(axes.to_owned()),
     };
-    Ok(wanted.resolve(rules, specs, &args.source)?)
+    let (destination, unnamed) = wanted.resolve(rules, specs, &args.source)?;
+    let Some(files) = args.rank_files else { return Ok((destination, unnamed)) };
+    if destination.ranks().is_none() {
+        let cause = format!("--rank-files: with --to {} there are no ranks", args.to);
+        return Err(Failure::Usage(cause));
+    }
+    let files = match files {
+        RankForm::Safetensors => RankFiles::Safetensors,
+        RankForm::Vllm => RankFiles::Vllm,
+        RankForm::Megatron => RankFiles::Megatron,
+    };
+    Ok((destination.with_files(files), unnamed))
 }
 
 fn read_rules(path: &Path) -> Result<Vec<TensorRule>, Failure> {
@@ -197,6 +220,14 @@ fn show_unproven(conversion: &Conversion<'_>, out: &mut dyn Write) -> io::Result
     reasons.try_for_each(|reason| writeln!(out, "unproven {}", one_line(reason)))
 }
 
+/// Says what was left out.
+fn show_others(conversion: &Conversion<'_>, out: &mut dyn Write) -> io::Result<()> {
+    match conversion.others() {
+        [] => Ok(()),
+        others => writeln!(out, "left out {}, which are no tensors", one_line(&some(others))),
+    }
+}
+
 fn show_summary(
     args: &RunArgs,
     conversion: &Conversion<'_>,
@@ -205,6 +236,7 @@ fn show_summary(
 ) -> io::Result<Outcome> {
     let seconds = summary.elapsed.as_secs_f64().max(1e-9);
     let rate = summary.bytes as f64 / 1e9 / seconds;
+    show_others(conversion, out)?;
     show_unproven(conversion, out)?;
     writeln!(out, "tensors  {}", summary.tensors)?;
     writeln!(out, "files    {} written, {} kept", summary.files, summary.files_kept)?;

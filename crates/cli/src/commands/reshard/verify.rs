@@ -3,8 +3,8 @@
 use syncline::checkpoint::{Checkpoint, CheckpointError, unproven, verify};
 use syncline_files::one_line;
 
-use super::VerifyArgs;
 use super::maps::mapped;
+use super::{VerifyArgs, open};
 use crate::outcome::{Failure, Outcome};
 use crate::output::to_standard_output;
 
@@ -12,7 +12,7 @@ use crate::output::to_standard_output;
 const LINES_MAX: usize = 50;
 
 pub(super) fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
-    let source = mapped(Checkpoint::open(&args.source)?, &args.maps, true)?;
+    let source = mapped(open(&args.source, args.prefix.as_deref())?, &args.maps, true)?;
     let target = Checkpoint::open(&args.destination)?;
     let differences = match verify(&source, &target) {
         Ok(differences) => differences,
@@ -31,11 +31,12 @@ pub(super) fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
             writeln!(out, "unproven {}", one_line(doubt))?;
         }
         for one in differences.iter().take(LINES_MAX) {
-            let (tensor, rank) = (one_line(&one.tensor), one.rank);
+            let (tensor, rank, index) = (one_line(&one.tensor), one.rank, &one.index);
             writeln!(
                 out,
-                "tensor `{tensor}`, rank {rank}: differs first at element {}",
-                one.element
+                "tensor `{tensor}`, rank {rank}: differs first at element {} {index:?}: {} for {}; \
+                 {} elements differ",
+                one.element, one.held, one.expected, one.count
             )?;
         }
         if differences.is_empty() {

@@ -59,7 +59,7 @@ fn line(source: &Checkpoint, destination: &Destination, spec: &TensorSpec) -> St
         true => element,
         false => ElementType::Known(dtype),
     };
-    let Destination::Sharded(layout) = destination else {
+    let Some(layout) = destination.ranks() else {
         return format!("{before} -> {}", describe(becomes(spec.dtype), &spec.shape));
     };
     let Some(tensor) = layout.tensor(&spec.name) else {
