@@ -70,7 +70,8 @@ impl Batch {
     }
 
     /// Fails the batch when `token` is cancelled while the batch waits for conflicting work that
-    /// was submitted before, on any lane. Waits that were asked for are not cut short.
+    /// was submitted before, on any lane. Waits that were asked for are not cut short. Of use with
+    /// `submit` alone, which finds such work.
     pub fn cancelled_by(mut self, token: &CancelToken) -> Self {
         self.cancel = Some(token.clone());
         self
@@ -209,20 +210,27 @@ pub struct Dispatch {
 }
 
 impl Dispatch {
-    /// The source for these arguments on `backend`, which is not the CPU. Chosen by the kernel at
-    /// the first call, which comes before any lock is taken: a kernel's choice is user code.
+    /// Returns the source for these arguments on `backend`, which is not the CPU. For submitted
+    /// work that is the one chosen before any lock was taken: a kernel's choice is user code.
     ///
     /// # Errors
     /// As [`Kernel::source`].
-    pub fn source(&self, backend: Backend) -> Result<&SourceRef, DeviceError> {
-        let chosen = &self.chosen[backend as usize];
-        match chosen.get() {
-            Some(source) => Ok(source),
-            None => {
-                let source = self.kernel.source(backend, &self.views())?;
-                Ok(chosen.get_or_init(|| source))
-            }
+    pub fn source(&self, backend: Backend) -> Result<SourceRef, DeviceError> {
+        match self.chosen[backend as usize].get() {
+            Some(source) => Ok(source.clone()),
+            None => self.kernel.source(backend, &self.views()),
         }
+    }
+
+    /// Has the kernel choose the source on `backend`, unless it has. Only for submitted work, which
+    /// does not change any more: the source fits these arguments alone.
+    pub(crate) fn choose_source(&self, backend: Backend) -> Result<(), DeviceError> {
+        let chosen = &self.chosen[backend as usize];
+        if chosen.get().is_none() {
+            let source = self.kernel.source(backend, &self.views())?;
+            let _ = chosen.set(source);
+        }
+        Ok(())
     }
 
     /// How the arguments lie in their buffers. One without order has no elements here: others may
@@ -381,4 +389,27 @@ pub struct Work {
     pub signals: Vec<Point>,
     pub task: Option<Arc<str>>,
     pub leases: Vec<Lease>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::KernelSource;
+
+    /// What was asked of a dispatch before it is submitted binds it to nothing.
+    #[test]
+    fn a_source_is_that_of_the_kernel_that_is_submitted() {
+        let source = || KernelSource::wgsl("", "main", [1; 3]);
+        let kernel = |name| Kernel::builder(name).source(source()).build();
+        let Command::Dispatch(mut dispatch) = Command::dispatch(&kernel("one"), vec![], vec![])
+        else {
+            unreachable!("a dispatch")
+        };
+        let key = |dispatch: &Dispatch| dispatch.source(Backend::Vulkan).unwrap().key();
+        let before = key(&dispatch);
+        dispatch.kernel = kernel("other");
+        assert_ne!(key(&dispatch), before);
+        dispatch.choose_source(Backend::Vulkan).unwrap();
+        assert_eq!(key(&dispatch), dispatch.kernel.source(Backend::Vulkan, &[]).unwrap().key());
+    }
 }

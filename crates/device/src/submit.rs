@@ -192,7 +192,7 @@ fn check_kernel(lane: &dyn Lane, dispatch: &Dispatch) -> Result<(), DeviceError>
     dispatch.kernel.check(backend, &dispatch.described(), &dispatch.scalars, 1)?;
     match backend {
         Backend::Cpu => Ok(()),
-        _ => dispatch.source(backend).map(|_| ()),
+        _ => dispatch.choose_source(backend),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Sessions: a refit that every PE of the group has entered.
 
-use std::mem::ManuallyDrop;
+use std::mem;
 
 use super::{Failure, Phase, Ticket, Transport, Wait};
 
@@ -96,13 +96,14 @@ impl<'t> Session<'t> {
 
     /// Declares this PE's part done, and returns when every PE has: the refit is then committed.
     pub fn finish(self, wait: &Wait<'_>) -> Result<(), Failure> {
-        let session = ManuallyDrop::new(self);
-        let rank = session.transport.rank();
+        let rank = self.transport.rank();
         if let Some(failure) = wait.until(Phase::Finish, rank).expired(rank) {
-            return Err(session.transport.fail(failure));
+            return Err(self.transport.fail(failure));
         }
         // SAFETY: whatever moves data in this session borrows it, and has ended.
-        unsafe { session.transport.finish(wait) }
+        let finished = unsafe { self.transport.finish(wait) };
+        mem::forget(self);
+        finished
     }
 }
 

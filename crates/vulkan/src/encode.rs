@@ -394,7 +394,7 @@ impl<'a> Encoder<'a> {
         let views = dispatch.views();
         let source = dispatch.source(Backend::Vulkan)?;
         let groups = source.groups(&views, dispatch.grid)?;
-        let pipeline = self.kit.pipelines.get(&dispatch.kernel, source, views.len())?;
+        let pipeline = self.kit.pipelines.get(&dispatch.kernel, &source, views.len())?;
         pipeline.check_writes(dispatch)?;
         let mut bindings = Vec::with_capacity(views.len() + 1);
         let mut bound_starts = Vec::with_capacity(views.len());

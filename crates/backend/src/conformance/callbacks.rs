@@ -17,7 +17,7 @@ cases!(
     a_waker_submits_to_the_lane_that_calls_it,
     a_waker_recovers_the_lane_that_fails,
     a_waker_is_called_for_what_fails_at_submission,
-    a_kernel_chooses_its_source_once,
+    a_kernel_is_asked_once_about_a_launch,
     what_a_refused_batch_drops,
 );
 
@@ -139,23 +139,26 @@ fn a_waker_is_called_for_what_fails_at_submission(bench: &Bench<'_>) -> Result<(
     })
 }
 
-fn a_kernel_chooses_its_source_once(bench: &Bench<'_>) -> Result<(), Fault> {
+fn a_kernel_is_asked_once_about_a_launch(bench: &Bench<'_>) -> Result<(), Fault> {
     let backend = bench.device.spec().backend;
-    bench.need(backend != Backend::Cpu, "kernels with sources")?;
     run(bench, move |setting| {
         let (choices, other) = (Arc::new(AtomicU32::new(0)), setting.clone());
         let counted = choices.clone();
-        let choose = move |_: &[_]| {
+        let ask = move || {
             counted.fetch_add(1, Ordering::Relaxed);
-            other.fill(1).map_err(|error| error.to_string())?;
-            Ok(0)
+            other.fill(1).map(drop).map_err(|error| error.to_string())
         };
         let generate = move |_| match backend {
             Backend::Vulkan => KernelSource::wgsl("not a program", "main", [1; 3]),
             // SAFETY: it does not compile.
             _ => unsafe { KernelSource::native(backend, "not a program", "main", [1; 3]) },
         };
-        let kernel = Kernel::builder("chooses").variants(backend, choose, generate).build();
+        let builder = Kernel::builder("is asked");
+        let kernel = match backend {
+            Backend::Cpu => builder.cpu(|_| ()).check(move |_, _| ask().and(Err("no".to_owned()))),
+            _ => builder.variants(backend, move |_| ask().map(|()| 0), generate),
+        };
+        let kernel = kernel.build();
         let args = vec![KernelArg::inout(setting.buffer.all())];
         let submitted = setting.lane.submit(Command::dispatch(&kernel, args, vec![]).into());
         refused(submitted, |_| true)?;

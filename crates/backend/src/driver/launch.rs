@@ -32,7 +32,7 @@ impl Launch {
             return Ok(None);
         }
         let (kernel, views) = (&dispatch.kernel, dispatch.views());
-        let source = dispatch.source(backend)?.clone();
+        let source = dispatch.source(backend)?;
         let groups = source.groups(&views, dispatch.grid)?;
         if groups.contains(&0) {
             return Ok(None);
