@@ -97,11 +97,11 @@ impl<'t> Session<'t> {
     /// Declares this PE's part done, and returns when every PE has: the refit is then committed.
     pub fn finish(self, wait: &Wait<'_>) -> Result<(), Failure> {
         let rank = self.transport.rank();
-        if let Some(failure) = wait.until(Phase::Finish, rank).expired(rank) {
-            return Err(self.transport.fail(failure));
-        }
-        // SAFETY: whatever moves data in this session borrows it, and has ended.
-        let finished = unsafe { self.transport.finish(wait) };
+        let finished = match wait.until(Phase::Finish, rank).expired(rank) {
+            Some(failure) => Err(self.transport.fail(failure)),
+            // SAFETY: whatever moves data in this session borrows it, and has ended.
+            None => unsafe { self.transport.finish(wait) },
+        };
         mem::forget(self);
         finished
     }
