@@ -15,6 +15,7 @@ use crate::meaning::{
     Block, Known, Meanings, Space, is_embedding, is_output, layer_name, pattern_of,
 };
 use crate::model::{Heads, Model};
+use crate::scales::scale_rules;
 
 /// Axes in the order in which ranks count them, fastest first; others follow.
 const AXES: [&str; 4] = ["tp", "ep", "pp", "dp"];
@@ -175,6 +176,12 @@ struct Planner<'a> {
 impl Planner<'_> {
     /// The rule for tensors like `spec`; `None` if no description knows them.
     fn rule(&self, pattern: &str, spec: &TensorSpec) -> Option<TensorRule> {
+        if let Some((weight, shape, blocks)) = self.meanings.scaled_weight(&spec.name) {
+            let weight = TensorSpec { name: weight.to_owned(), dtype: spec.dtype, shape };
+            let rule = self.rule(&pattern_of(&weight.name), &weight)?;
+            let shard = scale_rules(&rule.shard, &spec.shape, &blocks);
+            return Some(TensorRule { pattern: pattern.to_owned(), shard, ..rule });
+        }
         let plain = |stage| TensorRule {
             pattern: pattern.to_owned(),
             shard: Vec::new(),

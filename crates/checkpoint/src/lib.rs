@@ -26,6 +26,7 @@ mod model;
 mod proof;
 mod queue;
 mod safetensors;
+mod scales;
 mod source;
 mod stored;
 mod team;

@@ -10,6 +10,7 @@ use syncline_layout::Dims;
 
 use crate::describe::{Described, describe, family_in};
 use crate::model::{Heads, Model};
+use crate::scales::{scale_blocks, weight_of};
 
 /// What the items along a dimension are. Tensors of one module hold the same items of each on a
 /// rank.
@@ -186,6 +187,15 @@ impl<'a> Meanings<'a> {
     /// tensor is of.
     pub(crate) fn has_family(&self, name: &str) -> bool {
         family_in(self.model.stack_of(name)).is_some()
+    }
+
+    /// The weight that the scales `name` are of, its shape, and its elements for each scale; `None`
+    /// if these are no scales, or their blocks are not known.
+    pub(crate) fn scaled_weight<'n>(&self, name: &'n str) -> Option<(&'n str, Dims, Dims)> {
+        let weight = weight_of(name)?;
+        let (shape, scales) = (*self.shapes.get(weight)?, self.shapes.get(name)?);
+        let blocks = scale_blocks(&shape, scales, &self.model.scale_block)?;
+        Some((weight, shape, blocks))
     }
 
     /// The description of the tensor: in the model's family, or among what many have in common.

@@ -48,6 +48,8 @@ pub(crate) struct Model {
     pub kind: Option<String>,
     /// Whether the tensors are those of a quantized model, or why that is not known.
     pub is_quantized: Result<bool, String>,
+    /// Elements of a weight that share a scale, in its last dimensions; empty if not said.
+    pub scale_block: Vec<u64>,
     /// Whether the model turns vectors into tokens, by its architecture; `None` if that is unknown.
     pub has_head: Option<bool>,
     /// The configuration says that the embeddings are not the output matrix, too.
@@ -159,6 +161,7 @@ impl Model {
             layers: None,
             kind: None,
             is_quantized: Err(cause),
+            scale_block: Vec::new(),
             has_head: None,
             is_untied: false,
             text,
@@ -178,6 +181,9 @@ impl Model {
         let kind = root.get("model_type").and_then(Value::as_str).map(str::to_owned);
         let is_quantized =
             Ok(root.get("quantization_config").is_some_and(|value| !value.is_null()));
+        let block = root.get("quantization_config").and_then(|of| of.get("weight_block_size"));
+        let sizes = block.and_then(Value::as_array).map(|sizes| sizes.iter().map(Value::as_u64));
+        let scale_block = sizes.and_then(Iterator::collect).unwrap_or_default();
         let has_head = root.get("architectures").and_then(has_head);
         let tied = root.get("tie_word_embeddings").and_then(Value::as_bool);
         let is_untied = tied == Some(false);
@@ -200,7 +206,7 @@ impl Model {
             }
         }
         let layers = get(LAYERS).ok().flatten();
-        Self { heads, layers, kind, is_quantized, has_head, is_untied, text, towers }
+        Self { heads, layers, kind, is_quantized, scale_block, has_head, is_untied, text, towers }
     }
 
     /// The family of the decoder, or of the only stack.

@@ -15,6 +15,7 @@ use crate::meaning::{
     Block, Known, Meaning, Meanings, Role, Space, is_embedding, is_output, layer_name, pattern_of,
 };
 use crate::model::Model;
+use crate::scales::lie_with;
 
 /// Parts of names by which tensors that predict several tokens at once are known.
 const PREDICTORS: [&str; 6] = ["mtp", "nextn", "eh_proj", "enorm", "hnorm", "shared_head"];
@@ -99,7 +100,7 @@ impl<'a> Proof<'a> {
                 scopes.entry(&meaning.scope).or_default().push(member);
             }
         }
-        blocks.values().for_each(|members| block(members, found));
+        blocks.values().for_each(|members| self.block(members, found));
         for (scope, members) in scopes {
             if !members.iter().any(|member| member.is_split) {
                 continue;
@@ -112,6 +113,43 @@ impl<'a> Proof<'a> {
                 found.insert(format!("`{}`: {cause}", pattern_of(scope)));
             }
         }
+    }
+
+    /// Of a block of which a part is split, all is known and fits.
+    fn block(&self, members: &[&Member<'_>], found: &mut BTreeSet<String>) {
+        let is_known = |member: &&&Member<'_>| member.is_split && member.known != Known::Unknown;
+        let Some(split) = members.iter().find(is_known) else { return };
+        let mut unfit: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+        for Member { tensor, known, .. } in members {
+            let pattern = pattern_of(tensor.name());
+            if let Some(lie_right) = self.scales(tensor) {
+                if !lie_right {
+                    let cause = "the splits of its weight do not fall on the blocks of its scales";
+                    found.insert(format!("`{pattern}`: {cause}"));
+                }
+                continue;
+            }
+            match known {
+                Known::Unfit(cause) => drop(unfit.entry(cause).or_default().insert(pattern)),
+                // One number stands for the whole of a tensor, on whichever rank.
+                Known::Unknown if tensor.shape().volume() != 1 => {
+                    let beside = pattern_of(split.tensor.name());
+                    found.insert(format!("`{pattern}` is not known, and `{beside}` is split"));
+                }
+                _ => {}
+            }
+        }
+        for (cause, patterns) in unfit {
+            let only = patterns.first().filter(|_| patterns.len() == 1);
+            let block = || pattern_of(block_of(split.tensor.name()));
+            found.insert(format!("`{}`: {cause}", only.cloned().unwrap_or_else(block)));
+        }
+    }
+
+    /// Whether scales lie with the blocks of their weight; `None` if the tensor is none.
+    fn scales(&self, tensor: &TensorLayout) -> Option<bool> {
+        let (weight, _, blocks) = self.meanings.scaled_weight(tensor.name())?;
+        Some(lie_with(tensor, self.layout.tensor(weight)?, &blocks))
     }
 
     /// Where layers are on different ranks, the first and the last one have what they need.
@@ -224,30 +262,6 @@ fn is_tower(name: &str) -> bool {
 
 fn ranks(tensor: &TensorLayout) -> impl Iterator<Item = u32> {
     tensor.placement().shards().iter().map(|shard| shard.rank)
-}
-
-/// Of a block of which a part is split, all is known and fits.
-fn block(members: &[&Member<'_>], found: &mut BTreeSet<String>) {
-    let is_known = |member: &&&Member<'_>| member.is_split && member.known != Known::Unknown;
-    let Some(split) = members.iter().find(is_known) else { return };
-    let mut unfit: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
-    for Member { tensor, known, .. } in members {
-        let pattern = pattern_of(tensor.name());
-        match known {
-            Known::Unfit(cause) => drop(unfit.entry(cause).or_default().insert(pattern)),
-            // One number stands for the whole of a tensor, on whichever rank.
-            Known::Unknown if tensor.shape().volume() != 1 => {
-                let beside = pattern_of(split.tensor.name());
-                found.insert(format!("`{pattern}` is not known, and `{beside}` is split"));
-            }
-            _ => {}
-        }
-    }
-    for (cause, patterns) in unfit {
-        let only = patterns.first().filter(|_| patterns.len() == 1);
-        let block = || pattern_of(block_of(split.tensor.name()));
-        found.insert(format!("`{}`: {cause}", only.cloned().unwrap_or_else(block)));
-    }
 }
 
 /// The layer that a tensor is of: `model.layers.3`, or nothing.

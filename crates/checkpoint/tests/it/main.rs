@@ -10,6 +10,7 @@
 //! | `families` | families that are half known, targets that make no sense, stages that lack a matrix |
 //! | `judge` | `verify` in both orders, and wrong splits that it finds |
 //! | `hostile` | names, links, pipes and files that are changed meanwhile |
+//! | `scales` | scales of quantized weights, each beside its elements on every rank |
 //! | `torch_files` | files of torch, by what torch says of them; damaged and hostile ones |
 //! | `python` | the `safetensors` package reads what is written here, and the other way round |
 
@@ -24,4 +25,5 @@ mod hostile;
 mod judge;
 mod models;
 mod python;
+mod scales;
 mod torch_files;
