@@ -16,9 +16,7 @@ use syncline::kernels::Library;
 use syncline::plan::{BufferSpec, CompileOptions, ExecutionPlan, TaskGraph, TaskSpec};
 use syncline::runtime::UnifiedExecutor;
 use syncline::runtime::replay::{Bindings, LoadedPlan, TaskBody};
-use syncline::runtime::stream::{
-    Scope, ScopeOptions, Stream, StreamBuffer, StreamError, StreamOptions, Task,
-};
+use syncline::runtime::stream::{Scope, ScopeOptions, Stream, StreamError, StreamOptions, Task};
 use syncline::tensor::{Access, Arg, BufferId, Dtype, View};
 
 use crate::call::{Meter, call};
@@ -269,7 +267,7 @@ impl Drop for PyExecutor {
 /// What a scope holds until it ends.
 struct Work {
     scope: Arc<Scope<'static>>,
-    spans: Spans<StreamBuffer>,
+    spans: Spans<Buffer>,
     /// Keep the memory of arguments where it is.
     owners: Vec<Tensor>,
 }
@@ -416,7 +414,7 @@ fn has_ended(waited: &Result<(), StreamError>) -> bool {
 
 /// Drops what tasks used. Where tasks may still use it, it is kept for ever: a leak instead of
 /// freed memory under a running task.
-fn keep_or_drop(py: Python<'_>, ended: bool, spans: Spans<StreamBuffer>, owners: Vec<Tensor>) {
+fn keep_or_drop(py: Python<'_>, ended: bool, spans: Spans<Buffer>, owners: Vec<Tensor>) {
     if !ended {
         return std::mem::forget((spans, owners));
     }

@@ -1,6 +1,7 @@
 //! The task graphs of `stream`: which tiles each task reads and writes.
 
-use syncline_runtime::stream::{Stream, StreamBuffer, Task};
+use syncline_device::Buffer;
+use syncline_runtime::stream::{Stream, Task};
 use syncline_tensor::{Access, Dtype, View};
 
 /// A graph over the tiles of one buffer.
@@ -96,12 +97,12 @@ impl Graph {
     }
 
     /// The buffer that all tiles are in.
-    pub(super) fn buffer(&self, stream: &Stream) -> StreamBuffer {
+    pub(super) fn buffer(&self, stream: &Stream) -> Buffer {
         stream.buffer(self.tiles * TILE_BYTES).expect("memory for the tiles")
     }
 
     /// Submits every task, with a body that does nothing.
-    pub(super) fn submit(&self, stream: &Stream, buffer: &StreamBuffer) {
+    pub(super) fn submit(&self, stream: &Stream, buffer: &Buffer) {
         for args in &self.tasks {
             let mut task = Task::new("task");
             for &(access, tile) in args {

@@ -4,7 +4,9 @@
 //! Work that is queued holds [`Lease`]s: its buffers live until it has ended, and host access waits
 //! for it. Work submitted through the safe path is ordered by what is noted in `hazards`.
 
+mod existing;
 mod hazards;
+mod home;
 mod host;
 mod uses;
 
@@ -18,6 +20,7 @@ use syncline_sync::{ignore_poison, lock};
 use syncline_tensor::{Access, BufferId, Dtype, View};
 
 pub(crate) use hazards::{Hazards, Touch};
+pub use home::{Home, WeakBuffer};
 pub use host::{Claim, Map, MapMut};
 pub use uses::Lease;
 use uses::Uses;
@@ -25,6 +28,9 @@ use uses::Uses;
 use crate::{Allocator, DeviceError, DeviceSpec, Memory};
 
 /// Memory on one device. Clones are handles of the same buffer.
+///
+/// Lanes of devices, plans, transfers, refits, tasks of streams and the host take the same buffers.
+/// Conflicting uses are ordered, whoever makes them; what would wait for itself is refused.
 ///
 /// ```
 /// use syncline_device::cpu::CpuDevice;
@@ -48,21 +54,40 @@ struct Inner {
     allocated: Condvar,
     uses: Uses,
     hazards: Mutex<Hazards>,
+    /// The stream it is at home in and its number there, to be read without a lock; zero for none.
+    home: AtomicU64,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(at_home) = self.uses.take_home() {
+            at_home.home.forget(at_home.number, self.memory.take());
+        }
+    }
 }
 
 impl Buffer {
     /// A buffer of `bytes` bytes that takes its memory from `allocator` when it is first used.
     pub fn new(allocator: Arc<dyn Allocator>, bytes: u64) -> Self {
+        Self::with_memory(allocator, bytes, OnceLock::new())
+    }
+
+    fn with_memory(
+        allocator: Arc<dyn Allocator>,
+        bytes: u64,
+        memory: OnceLock<Box<dyn Memory>>,
+    ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(Arc::new(Inner {
             id: BufferId(NEXT.fetch_add(1, Ordering::Relaxed)),
             bytes,
             allocator,
-            memory: OnceLock::new(),
+            memory,
             allocating: Mutex::new(None),
             allocated: Condvar::new(),
             uses: Uses::default(),
             hazards: Mutex::default(),
+            home: AtomicU64::new(0),
         }))
     }
 

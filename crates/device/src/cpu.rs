@@ -7,6 +7,7 @@ mod queue;
 mod run;
 
 pub use device::{CpuDevice, CpuOptions};
+pub use memory::HostMemory;
 
 use std::sync::Arc;
 

@@ -72,6 +72,8 @@ pub enum DeviceError {
          drop a map or guard first, or wait with a deadline"
     )]
     WaitsInCircle { buffer: BufferId },
+    #[error("buffer {buffer} is in use by tasks of a stream: {message}")]
+    UsedByStream { buffer: BufferId, message: Arc<str> },
     #[error(
         "buffer {buffer} lives on {buffer_device}, the lane belongs to {lane_device}: transfer it first"
     )]

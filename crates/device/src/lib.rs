@@ -50,7 +50,7 @@ pub use batch::{
     Batch, Command, Commands, Copy, Dispatch, Fill, HostFunction, KernelArg, Pattern, Recording,
     Work,
 };
-pub use buffer::{Buffer, BufferView, Claim, Lease, Map, MapMut};
+pub use buffer::{Buffer, BufferView, Claim, Home, Lease, Map, MapMut, WeakBuffer};
 pub use cancel::CancelToken;
 pub use device::{Capabilities, Device, DeviceInfo};
 pub use element::Element;

@@ -1,11 +1,13 @@
 //! Memory of a device, and where it comes from.
 
+mod host;
 mod pool;
 
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 
+pub(crate) use host::HostBytes;
 pub use pool::Pool;
 
 use crate::{DeviceError, DeviceSpec};

@@ -3,10 +3,8 @@
 use std::collections::HashMap;
 
 use syncline_deps::ScopeKind;
-use syncline_device::{Backend, DeviceSpec};
-use syncline_runtime::stream::{
-    Stream, StreamBuffer, StreamError, StreamOptions, Task, TaskHandle,
-};
+use syncline_device::{Backend, Buffer, DeviceSpec};
+use syncline_runtime::stream::{Stream, StreamError, StreamOptions, Task, TaskHandle};
 use syncline_trace::Place;
 
 use crate::error::ProgramRunError;
@@ -65,7 +63,7 @@ impl Program {
 
     fn stream_once(&self, progress: Option<&RunProgress>) -> Result<ProgramRun, ProgramRunError> {
         let stream = Stream::new(StreamOptions::default()).map_err(start)?;
-        let mut buffers: Vec<StreamBuffer> = Vec::new();
+        let mut buffers: Vec<Buffer> = Vec::new();
         for index in 0..self.trace().buffers.len() {
             let contents = self.initial_contents(index)?;
             buffers.push(stream.buffer_of(&contents).map_err(start)?);
@@ -87,7 +85,7 @@ impl Program {
     fn submit_all(
         &self,
         stream: &Stream,
-        buffers: &[StreamBuffer],
+        buffers: &[Buffer],
         clock: &Clock,
         progress: Option<&RunProgress>,
     ) -> Result<(), ProgramRunError> {

@@ -50,9 +50,7 @@ pub use syncline_plan::{BufferSpec, CompileOptions, ExecutionPlan, Machine, Task
 pub use syncline_reshard::{CopyService, Refit, ServiceOptions, Sources};
 pub use syncline_runtime::UnifiedExecutor;
 pub use syncline_runtime::replay::{Bindings, LoadedPlan, TaskBody};
-pub use syncline_runtime::stream::{
-    Scope, ScopeOptions, Stream, StreamBuffer, StreamOptions, Task,
-};
+pub use syncline_runtime::stream::{Scope, ScopeOptions, Stream, StreamOptions, Task};
 pub use syncline_tensor::{Access, Arg, Dtype, TaskId, View};
 
 pub use syncline_backend as backend;

@@ -117,7 +117,11 @@ impl Buffer {
         })
     }
 
-    fn enter(&self, host: HostUse, deadline: Deadline) -> Result<Entered<'_>, DeviceError> {
+    pub(super) fn enter(
+        &self,
+        host: HostUse,
+        deadline: Deadline,
+    ) -> Result<Entered<'_>, DeviceError> {
         self.0.uses.enter(self, host, deadline)?;
         Ok(Entered { buffer: self, host, _not_send: PhantomData })
     }
@@ -134,7 +138,7 @@ impl Buffer {
         }
     }
 
-    fn refuse_failed(&self, start: u64, end: u64) -> Result<(), DeviceError> {
+    pub(super) fn refuse_failed(&self, start: u64, end: u64) -> Result<(), DeviceError> {
         self.hazards().failure(&bytes_at(start, end)).map_or(Ok(()), Err)
     }
 }
@@ -236,7 +240,7 @@ fn bytes_at(start: u64, end: u64) -> Region {
 
 /// Keeps work off for as long as it lives.
 #[derive(Debug)]
-struct Entered<'a> {
+pub(super) struct Entered<'a> {
     buffer: &'a Buffer,
     host: HostUse,
     /// Maps stay on their thread: that is how circles of threads that wait for each other are

@@ -1,4 +1,5 @@
-//! Who uses a buffer at the moment: leases of work, maps and short accesses of the host.
+//! Who uses a buffer at the moment: leases of work, maps and short accesses of the host, and the
+//! stream that occupies it.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{ThreadId, current};
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 use syncline_sync::{ignore_poison, lock};
 
 use super::Buffer;
+use super::home::AtHome;
 use crate::blocked::{self, LANES, Obstacle, Stopped};
 use crate::{Deadline, DeviceError, Memory};
 
@@ -31,6 +33,7 @@ struct Counts {
     /// The threads that made them: one of these that waited for a map to be dropped would wait for
     /// itself.
     mapped_by: Vec<ThreadId>,
+    home: Option<AtHome>,
     sleepers: u32,
     /// Changes when those who wait are to look again.
     wakes: u64,
@@ -102,6 +105,7 @@ impl Lease {
         let uses = &buffer.0.uses;
         let mut counts = uses.lock();
         loop {
+            counts = uses.vacate(&buffer, counts, Deadline::NEVER)?;
             let host_conflicts = counts.host_writer || (writes && counts.host_readers > 0);
             if !host_conflicts {
                 break;
@@ -202,7 +206,11 @@ impl Uses {
     ) -> Result<(), DeviceError> {
         let began = Instant::now();
         let mut counts = self.lock();
-        while counts.conflict(host) {
+        loop {
+            counts = self.vacate(buffer, counts, deadline)?;
+            if !counts.conflict(host) {
+                break;
+            }
             // A run of a plan waits for its lanes, and so does the thread that made it.
             let principal = blocked::acts_for();
             let own = |thread: &ThreadId| *thread == host.thread || Some(*thread) == principal;
@@ -264,6 +272,50 @@ impl Uses {
             blocked::guard_dropped();
         }
         self.wake(counts);
+    }
+
+    /// Has the buffer vacated where its home occupies it, which takes until no task uses it.
+    fn vacate<'a>(
+        &'a self,
+        buffer: &Buffer,
+        mut counts: MutexGuard<'a, Counts>,
+        deadline: Deadline,
+    ) -> Result<MutexGuard<'a, Counts>, DeviceError> {
+        while let Some(at_home) = counts.home.as_ref().filter(|at_home| at_home.is_occupied) {
+            let (home, number) = (at_home.home.clone(), at_home.number);
+            drop(counts);
+            home.vacate(buffer.id(), number, deadline)?;
+            counts = self.lock();
+        }
+        Ok(counts)
+    }
+
+    /// Returns `false` if there is a home already.
+    pub(super) fn set_home(&self, at_home: AtHome) -> bool {
+        let mut counts = self.lock();
+        let is_free = counts.home.is_none();
+        if is_free {
+            counts.home = Some(at_home);
+        }
+        is_free
+    }
+
+    pub(super) fn is_bound(&self) -> bool {
+        self.lock().home.as_ref().is_some_and(|at_home| at_home.is_bound)
+    }
+
+    pub(super) fn is_occupied(&self) -> bool {
+        self.lock().home.as_ref().is_some_and(|at_home| at_home.is_occupied)
+    }
+
+    pub(super) fn take_home(&self) -> Option<AtHome> {
+        self.lock().home.take()
+    }
+
+    pub(super) fn set_occupied(&self, is_occupied: bool) {
+        if let Some(at_home) = &mut self.lock().home {
+            at_home.is_occupied = is_occupied;
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {

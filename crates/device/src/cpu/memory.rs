@@ -1,10 +1,10 @@
 //! Memory of a CPU device: pages from the system for large pieces, the heap for small ones.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::memory::HostBytes;
 use crate::{ALIGNMENT, Allocator, DeviceError, DeviceSpec, Memory, MemoryUse, Pool};
 
 /// From this size on pieces are mapped: the system's fresh pages are zero without being touched,
@@ -14,7 +14,7 @@ const MAP_BYTES: u64 = 128 << 10;
 /// The allocator of one CPU device.
 #[derive(Debug)]
 pub(super) struct CpuAllocator {
-    pool: Arc<Pool<Piece>>,
+    pool: Arc<Pool<HostMemory>>,
 }
 
 impl CpuAllocator {
@@ -31,8 +31,11 @@ unsafe impl Allocator for CpuAllocator {
     }
 
     fn allocate(&self, bytes: u64) -> Result<Box<dyn Memory>, DeviceError> {
-        let piece = self.pool.take(bytes, Piece::new)?;
-        Ok(Box::new(CpuMemory { piece: Some(piece), pool: self.pool.clone() }))
+        let piece = self.pool.take(bytes, HostMemory::new)?;
+        let (start, bytes) = (piece.start, piece.bytes);
+        let owner = Pooled { piece: Some(piece), pool: self.pool.clone() };
+        // SAFETY: the piece is such memory until its owner gives it back.
+        Ok(Box::new(unsafe { HostBytes::new(start, bytes, owner) }))
     }
 
     fn memory_use(&self) -> MemoryUse {
@@ -41,62 +44,21 @@ unsafe impl Allocator for CpuAllocator {
 }
 
 /// A piece that goes back to its pool when dropped.
-#[derive(Debug)]
-struct CpuMemory {
-    piece: Option<Piece>,
-    pool: Arc<Pool<Piece>>,
+struct Pooled {
+    piece: Option<HostMemory>,
+    pool: Arc<Pool<HostMemory>>,
 }
 
-impl CpuMemory {
-    fn piece(&self) -> &Piece {
-        self.piece.as_ref().expect("taken only by drop")
-    }
-}
-
-impl Drop for CpuMemory {
+impl Drop for Pooled {
     fn drop(&mut self) {
         let piece = self.piece.take().expect("dropped once");
         self.pool.give(piece.bytes, piece);
     }
 }
 
-// SAFETY: a piece has one address and one size, is zero at first, and belongs to one owner until it
-// goes back.
-unsafe impl Memory for CpuMemory {
-    fn bytes(&self) -> u64 {
-        self.piece().bytes
-    }
-
-    fn host_pointer(&self) -> Option<NonNull<u8>> {
-        Some(self.piece().start)
-    }
-
-    unsafe fn read(&self, offset: u64, target: &mut [u8]) -> Result<(), DeviceError> {
-        // SAFETY: the caller vouches for the range and that nobody writes it.
-        unsafe {
-            let source = self.piece().start.as_ptr().add(offset as usize);
-            std::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), target.len());
-        }
-        Ok(())
-    }
-
-    unsafe fn write(&self, offset: u64, source: &[u8]) -> Result<(), DeviceError> {
-        // SAFETY: the caller vouches for the range and that nobody touches it.
-        unsafe {
-            let target = self.piece().start.as_ptr().add(offset as usize);
-            std::ptr::copy_nonoverlapping(source.as_ptr(), target, source.len());
-        }
-        Ok(())
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-}
-
 /// Memory of its own, zero at first, aligned to [`ALIGNMENT`].
 #[derive(Debug)]
-struct Piece {
+pub struct HostMemory {
     start: NonNull<u8>,
     bytes: u64,
     mapped: bool,
@@ -104,11 +66,21 @@ struct Piece {
 
 // SAFETY: a piece owns its memory, as a `Box<[u8]>` would; access goes through raw pointers under
 // the callers' promises.
-unsafe impl Send for Piece {}
+unsafe impl Send for HostMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Piece {}
+unsafe impl Sync for HostMemory {}
 
-impl Piece {
+impl HostMemory {
+    /// `bytes` zeroes; `None` if the system has no more.
+    pub fn zeroed(bytes: u64) -> Option<Self> {
+        i64::try_from(bytes).ok().and_then(|_| Self::new(bytes.max(1)))
+    }
+
+    /// The first byte.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
     fn new(bytes: u64) -> Option<Self> {
         let size = usize::try_from(bytes).ok()?;
         let mapped = cfg!(unix) && bytes >= MAP_BYTES;
@@ -117,7 +89,7 @@ impl Piece {
     }
 }
 
-impl Drop for Piece {
+impl Drop for HostMemory {
     fn drop(&mut self) {
         let size = self.bytes as usize;
         match self.mapped {

@@ -1,7 +1,7 @@
-//! Buffers as the caller sees them, and the host's own access to their bytes.
+//! The host's own access to the bytes of buffers that are at home in a stream.
 //!
-//! The host's access is a task like any other: it waits for what comes before it, and what comes
-//! after waits until the guard is dropped. So safe code never races with tasks.
+//! The access is a task like any other: it waits for what comes before it, and what comes after
+//! waits until the guard is dropped. So safe code never races with tasks.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,8 +9,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Instant;
 
-use syncline_device::{Deadline, Element};
-use syncline_tensor::{Access, BufferId, TaskId, View};
+use syncline_device::{Buffer, Deadline, Element};
+use syncline_tensor::{Access, TaskId, View};
 
 use syncline_sync::shim::thread;
 
@@ -23,61 +23,6 @@ use super::sleep::Want;
 use super::task::{Place, TaskSpec};
 use super::wait::Wait;
 
-/// Memory that tasks of one stream use. Clones are handles of the same buffer.
-///
-/// When the last handle is dropped, the memory goes as soon as no unfinished task uses it.
-#[derive(Clone)]
-pub struct StreamBuffer(Arc<Inner>);
-
-struct Inner {
-    shared: Arc<Shared>,
-    stream_id: u64,
-    id: BufferId,
-    index: u32,
-    bytes: u64,
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.shared.drop_handle(self.index);
-    }
-}
-
-impl StreamBuffer {
-    pub(crate) fn new(shared: Arc<Shared>, id: BufferId, index: u32, bytes: u64) -> Self {
-        let stream_id = shared.stream_id;
-        Self(Arc::new(Inner { shared, stream_id, id, index, bytes }))
-    }
-
-    /// Identity.
-    #[inline]
-    pub fn id(&self) -> BufferId {
-        self.0.id
-    }
-
-    /// Its size.
-    #[inline]
-    pub fn bytes(&self) -> u64 {
-        self.0.bytes
-    }
-
-    #[inline]
-    pub(crate) fn index(&self) -> u32 {
-        self.0.index
-    }
-
-    #[inline]
-    pub(crate) fn stream_id(&self) -> u64 {
-        self.0.stream_id
-    }
-}
-
-impl fmt::Debug for StreamBuffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}[{} bytes]", self.id(), self.bytes())
-    }
-}
-
 /// A buffer that the host reads: tasks that would write it wait until this is dropped.
 #[derive(Debug)]
 pub struct HostRead<'s>(HostAccess<'s>);
@@ -87,9 +32,9 @@ pub struct HostRead<'s>(HostAccess<'s>);
 pub struct HostWrite<'s>(HostAccess<'s>);
 
 #[derive(Debug)]
-struct HostAccess<'s> {
+pub(crate) struct HostAccess<'s> {
     shared: &'s Arc<Shared>,
-    buffer: StreamBuffer,
+    buffer: Buffer,
     task: TaskId,
     slot: u32,
     base: *mut u8,
@@ -106,18 +51,20 @@ impl fmt::Debug for Shared {
 impl Shared {
     pub(crate) fn read<'s>(
         self: &'s Arc<Self>,
-        buffer: &StreamBuffer,
+        buffer: &Buffer,
         deadline: Deadline,
     ) -> Result<HostRead<'s>, StreamError> {
-        self.open(buffer, Access::Input, "host read", deadline).map(HostRead)
+        let number = self.adopt(buffer, deadline)?;
+        self.open((buffer, number), Access::Input, "host read", deadline).map(HostRead)
     }
 
     pub(crate) fn write<'s>(
         self: &'s Arc<Self>,
-        buffer: &StreamBuffer,
+        buffer: &Buffer,
         deadline: Deadline,
     ) -> Result<HostWrite<'s>, StreamError> {
-        self.open(buffer, Access::InOut, "host write", deadline).map(HostWrite)
+        let number = self.adopt(buffer, deadline)?;
+        self.open((buffer, number), Access::InOut, "host write", deadline).map(HostWrite)
     }
 
     /// Ends what stands for guards that were forgotten: when a stream is dropped, none that could
@@ -131,9 +78,9 @@ impl Shared {
         }
     }
 
-    fn open<'s>(
+    pub(crate) fn open<'s>(
         self: &'s Arc<Self>,
-        buffer: &StreamBuffer,
+        (buffer, number): (&Buffer, u32),
         access: Access,
         name: &'static str,
         deadline: Deadline,
@@ -143,11 +90,11 @@ impl Shared {
             .map_err(|_| StreamError::OutOfMemory { bytes: buffer.bytes() })?;
         let mut spec = TaskSpec::reused(name.into());
         spec.host = true;
-        spec.stream = buffer.stream_id();
+        spec.stream = self.stream_id;
         spec.args.push(access, buffer.id(), &all);
-        spec.places.push(Place { buffer: buffer.index(), base: std::ptr::null_mut() });
+        spec.places.push(Place { buffer: number, base: std::ptr::null_mut() });
         let thread = thread::current().id();
-        let (task, slot) = self.submit_host(spec)?;
+        let (task, slot) = self.submit_host(spec, deadline)?;
         let place = &self.ring.slots[slot as usize];
         let name = || buffer.id().to_string();
         let (want, goal) = (Want::Task, Goal::Task(task));
@@ -165,13 +112,13 @@ impl Shared {
             Err(_) if !place.give_up() => {}
             Err(error) => return Err(error),
         }
-        self.grant(buffer, task, slot, thread)
+        self.grant((buffer, number), task, slot, thread)
     }
 
     /// The granted access, or the failure that it inherits.
     fn grant<'s>(
         self: &'s Arc<Self>,
-        buffer: &StreamBuffer,
+        (buffer, number): (&Buffer, u32),
         task: TaskId,
         slot: u32,
         thread: thread::ThreadId,
@@ -185,8 +132,7 @@ impl Shared {
         }
         state.guards.push(Guard { task, thread });
         holds::guard_opened();
-        let entry =
-            state.heap.get(buffer.index(), buffer.id()).expect("held by the caller's handle");
+        let entry = state.heap.get(number, buffer.id()).expect("held by the caller's handle");
         let (base, buffer) = (entry.base, buffer.clone());
         Ok(HostAccess { shared: self, buffer, task, slot, base, _not_send: PhantomData })
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use syncline_deps::{DepInputs, EdgeFlags};
-use syncline_device::{KernelArgs, RawArg};
+use syncline_device::{Buffer, KernelArgs, RawArg};
 use syncline_tensor::{Access, Arg, Region, TaskId};
 
 use super::children::{ChildOutput, Parent};
@@ -14,7 +14,7 @@ use super::scope::ScopeState;
 use super::shared::{Shared, Via, lock};
 use super::task::{FRESH, TaskSpec};
 use super::work::Work;
-use super::{StreamBuffer, StreamError, Task, TaskHandle};
+use super::{StreamError, Task, TaskHandle};
 
 /// A running task's arguments, and its right to submit tasks of its own.
 ///
@@ -215,7 +215,7 @@ impl<'a> TaskContext<'a> {
         parent: &Parent,
         spec: &mut TaskSpec,
         need: u64,
-    ) -> Result<Vec<StreamBuffer>, StreamError> {
+    ) -> Result<Vec<Buffer>, StreamError> {
         let mut outputs = Vec::new();
         if spec.outputs == 0 {
             return Ok(outputs);
@@ -239,18 +239,13 @@ impl<'a> TaskContext<'a> {
             if place.buffer != FRESH {
                 continue;
             }
-            let bytes = arg.view.span().map_or(0, |(_, end)| end);
-            let memory = state.heap.output(bytes).ok_or(StreamError::OutOfMemory { bytes })?;
-            let base = memory.base();
-            arg.buffer = state.declare(bytes);
-            place.buffer = state.heap.add(arg.buffer, bytes, base, memory);
-            place.base = base;
-            state.heap.hold(place.buffer);
-            state.heap.set_inside(place.buffer, true);
-            let (id, index) = (arg.buffer, place.buffer);
+            let buffer = state.make_output(self.shared, arg, place)?;
+            let (id, index, base) = (buffer.id(), place.buffer, place.base);
+            state.heap.hold(index);
+            state.heap.set_inside(index, true);
             lock(&parent.outputs).push(ChildOutput { id, index, base });
-            lock(&parent.table).submitter.declare_buffer(id, bytes)?;
-            outputs.push(StreamBuffer::new(self.shared.clone(), id, index, bytes));
+            lock(&parent.table).submitter.declare_buffer(id, buffer.bytes())?;
+            outputs.push(buffer);
         }
         Ok(outputs)
     }

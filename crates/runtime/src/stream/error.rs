@@ -25,6 +25,8 @@ pub enum StreamError {
     Submit(#[from] SubmitError),
     #[error("task `{task}`: {source}")]
     Device { task: Cow<'static, str>, source: DeviceError },
+    #[error("buffer {buffer}: {source}")]
+    Buffer { buffer: BufferId, source: DeviceError },
     #[error("{setting} = {value}: expected {min} to {max}")]
     BadOption { setting: &'static str, value: usize, min: usize, max: usize },
     #[error(
@@ -60,7 +62,9 @@ pub enum StreamError {
     WaitsInCircle { what: &'static str, waits_for: String },
     #[error("{what} from inside a task: {way_out}")]
     InsideTask { what: &'static str, way_out: &'static str },
-    #[error("the {what} belongs to another stream")]
+    #[error(
+        "the {what} belongs to another stream (`Stream::adopt` makes a buffer at home in this one)"
+    )]
     WrongStream { what: &'static str },
     #[error("task `{task}` has no blocks: at least 1 is needed")]
     NoBlocks { task: Cow<'static, str> },

@@ -4,16 +4,14 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use syncline_deps::ScopeKind;
-use syncline_device::{Deadline, Element};
+use syncline_device::{Buffer, Deadline, Element};
 use syncline_tensor::TaskId;
 
 use syncline_sync::shim::thread::{self, JoinHandle};
 
-use super::heap::Memory;
 use super::shared::Shared;
 use super::{
-    HostRead, HostWrite, Scope, ScopeOptions, StreamBuffer, StreamError, StreamOptions,
-    StreamStats, Task, worker,
+    HostRead, HostWrite, Scope, ScopeOptions, StreamError, StreamOptions, StreamStats, Task, worker,
 };
 
 /// Runs tasks while they are submitted; see the [module](super).
@@ -34,12 +32,12 @@ pub struct Stream {
 pub struct TaskHandle {
     stream_id: u64,
     id: TaskId,
-    outputs: Vec<StreamBuffer>,
+    outputs: Vec<Buffer>,
 }
 
 impl TaskHandle {
     #[inline]
-    pub(crate) fn new(stream_id: u64, id: TaskId, outputs: Vec<StreamBuffer>) -> Self {
+    pub(crate) fn new(stream_id: u64, id: TaskId, outputs: Vec<Buffer>) -> Self {
         Self { stream_id, id, outputs }
     }
 
@@ -50,7 +48,7 @@ impl TaskHandle {
     }
 
     /// The buffers that the runtime allocated, in the order of the task's `output`s.
-    pub fn outputs(&self) -> &[StreamBuffer] {
+    pub fn outputs(&self) -> &[Buffer] {
         &self.outputs
     }
 
@@ -58,7 +56,7 @@ impl TaskHandle {
     ///
     /// # Panics
     /// Where the task has fewer outputs, as for a slice.
-    pub fn output(&self, position: usize) -> &StreamBuffer {
+    pub fn output(&self, position: usize) -> &Buffer {
         &self.outputs[position]
     }
 
@@ -107,12 +105,49 @@ impl Stream {
         &self.shared.options
     }
 
-    /// A buffer of `bytes` zeroes.
+    /// A buffer of `bytes` zeroes, at home in this stream.
     ///
     /// # Errors
     /// Where the system has no memory.
-    pub fn buffer(&self, bytes: u64) -> Result<StreamBuffer, StreamError> {
-        self.add_buffer(bytes, |_| ())
+    pub fn buffer(&self, bytes: u64) -> Result<Buffer, StreamError> {
+        let buffer = Buffer::zeroed(bytes).map_err(|_| StreamError::OutOfMemory { bytes })?;
+        self.adopt(&buffer)?;
+        Ok(buffer)
+    }
+
+    /// Makes this stream the home of `buffer`, whose memory its tasks use in place: nothing is
+    /// copied. Tasks and guards do so by themselves with a buffer that has no home.
+    ///
+    /// A buffer is at home in one stream at a time, until that is dropped. Plans, transfers, lanes
+    /// of devices and the host take it all the same: they wait until no task of the stream uses it,
+    /// and the stream's next task that does waits for them.
+    ///
+    /// ```
+    /// use syncline_device::Buffer;
+    /// use syncline_runtime::stream::{Stream, StreamOptions, Task};
+    /// use syncline_tensor::{Dtype, View};
+    ///
+    /// let numbers = Buffer::from(vec![1u32, 2, 3, 4]);
+    /// let stream = Stream::new(StreamOptions::default())?;
+    /// let view = View::contiguous(Dtype::U32, &[4])?;
+    /// stream.submit(Task::new("double").inout(&numbers, view).body(|args| {
+    ///     args.slice_mut::<u32>(0).map(|all| all.iter_mut().for_each(|one| *one *= 2))
+    /// }))?;
+    /// // Waits for the task, as a transfer or a plan would.
+    /// assert_eq!(numbers.read::<u32>(0, 4)?, [2, 4, 6, 8]);
+    ///
+    /// let other = Stream::new(StreamOptions::default())?;
+    /// other.adopt(&numbers)?;
+    /// assert_eq!(other.read(&numbers)?.as_slice::<u32>()?, [2, 4, 6, 8]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Where the wait would never end, or a task failed that should have written the buffer; for
+    /// an output of another stream, whose memory that stream owns; and for memory of devices other
+    /// than CPUs.
+    pub fn adopt(&self, buffer: &Buffer) -> Result<(), StreamError> {
+        self.shared.adopt(buffer, Deadline::NEVER).map(drop)
     }
 
     /// A buffer over `bytes` bytes of the caller's from `base` on, which tasks use in place.
@@ -140,45 +175,29 @@ impl Stream {
     /// Where the size is no size of memory.
     ///
     /// # Safety
-    /// The bytes are allocated and initialised until every handle of the buffer has been dropped
-    /// and every task that uses it has ended. Until then tasks alone touch what tasks write, and
-    /// nothing else writes what tasks read; buffers over the same bytes are not used at once.
-    pub unsafe fn lend(&self, base: NonNull<u8>, bytes: u64) -> Result<StreamBuffer, StreamError> {
-        i64::try_from(bytes).map_err(|_| StreamError::OutOfMemory { bytes })?;
-        Ok(self.declare(bytes, Memory::Lent(base)))
+    /// As for [`Buffer::lend`]: the bytes are allocated and initialised until every handle of the
+    /// buffer has been dropped and every task that uses it has ended. Until then tasks alone touch
+    /// what tasks write, and nothing else writes what tasks read; buffers over the same bytes are
+    /// not used at once.
+    pub unsafe fn lend(&self, base: NonNull<u8>, bytes: u64) -> Result<Buffer, StreamError> {
+        // SAFETY: the caller's promise.
+        let buffer = unsafe { Buffer::lend(base, bytes) };
+        let buffer = buffer.map_err(|_| StreamError::OutOfMemory { bytes })?;
+        self.adopt(&buffer)?;
+        Ok(buffer)
     }
 
     /// A buffer with a copy of `elements`.
     ///
     /// # Errors
     /// Where the system has no memory.
-    pub fn buffer_of<T: Element>(&self, elements: &[T]) -> Result<StreamBuffer, StreamError> {
-        self.add_buffer(size_of_val(elements) as u64, |base| {
-            // SAFETY: the memory is new and nobody else knows it; it is as large as `elements` and
-            // aligned for them.
-            unsafe { base.cast::<T>().copy_from_nonoverlapping(elements.as_ptr(), elements.len()) }
-        })
-    }
-
-    fn add_buffer(
-        &self,
-        bytes: u64,
-        fill: impl FnOnce(*mut u8),
-    ) -> Result<StreamBuffer, StreamError> {
-        let out_of_memory = || StreamError::OutOfMemory { bytes };
-        let bytes_checked = i64::try_from(bytes).map_err(|_| out_of_memory())? as u64;
-        let memory = Memory::own(bytes_checked).ok_or_else(out_of_memory)?;
-        fill(memory.base());
-        Ok(self.declare(bytes, memory))
-    }
-
-    fn declare(&self, bytes: u64, memory: Memory) -> StreamBuffer {
-        let base = memory.base();
-        let mut state = self.shared.lock();
-        let id = state.declare(bytes);
-        let index = state.heap.add(id, bytes, base, memory);
-        drop(state);
-        StreamBuffer::new(self.shared.clone(), id, index, bytes)
+    pub fn buffer_of<T: Element>(&self, elements: &[T]) -> Result<Buffer, StreamError> {
+        let bytes = size_of_val(elements) as u64;
+        let out_of_memory = |_| StreamError::OutOfMemory { bytes };
+        let buffer = Buffer::zeroed(bytes).map_err(out_of_memory)?;
+        buffer.write(0, elements).map_err(out_of_memory)?;
+        self.adopt(&buffer)?;
+        Ok(buffer)
     }
 
     /// Submits a task: it runs as soon as everything that it depends on has ended.
@@ -266,7 +285,7 @@ impl Stream {
     ///
     /// # Errors
     /// Where one of the tasks that wrote it failed.
-    pub fn read(&self, buffer: &StreamBuffer) -> Result<HostRead<'_>, StreamError> {
+    pub fn read(&self, buffer: &Buffer) -> Result<HostRead<'_>, StreamError> {
         self.shared.read(buffer, Deadline::NEVER)
     }
 
@@ -276,7 +295,7 @@ impl Stream {
     /// Also where the time is up.
     pub fn read_within(
         &self,
-        buffer: &StreamBuffer,
+        buffer: &Buffer,
         deadline: impl Into<Deadline>,
     ) -> Result<HostRead<'_>, StreamError> {
         self.shared.read(buffer, deadline.into())
@@ -287,7 +306,7 @@ impl Stream {
     ///
     /// # Errors
     /// Where one of the tasks that touched it failed.
-    pub fn write(&self, buffer: &StreamBuffer) -> Result<HostWrite<'_>, StreamError> {
+    pub fn write(&self, buffer: &Buffer) -> Result<HostWrite<'_>, StreamError> {
         self.shared.write(buffer, Deadline::NEVER)
     }
 
@@ -297,7 +316,7 @@ impl Stream {
     /// Also where the time is up.
     pub fn write_within(
         &self,
-        buffer: &StreamBuffer,
+        buffer: &Buffer,
         deadline: impl Into<Deadline>,
     ) -> Result<HostWrite<'_>, StreamError> {
         self.shared.write(buffer, deadline.into())
@@ -307,7 +326,7 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Stream::read`].
-    pub fn wait_readable(&self, buffer: &StreamBuffer) -> Result<(), StreamError> {
+    pub fn wait_readable(&self, buffer: &Buffer) -> Result<(), StreamError> {
         self.read(buffer).map(drop)
     }
 
@@ -315,7 +334,7 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Stream::write`].
-    pub fn wait_writable(&self, buffer: &StreamBuffer) -> Result<(), StreamError> {
+    pub fn wait_writable(&self, buffer: &Buffer) -> Result<(), StreamError> {
         self.write(buffer).map(drop)
     }
 
@@ -361,6 +380,9 @@ impl Drop for Stream {
         // waits for something else that this thread holds: that ends by itself, later.
         let inside = super::holds::is_inside(self.shared.stream_id)
             || self.shared.wait_quiet(Deadline::NEVER).is_err();
+        if !inside {
+            self.shared.empty_home();
+        }
         self.shared.stop();
         let current = thread::current().id();
         for thread in self.threads.drain(..) {

@@ -1,13 +1,12 @@
-//! The buffers of a stream: a table of them, and the memory of outputs within its bound.
+//! The buffers that are at home in a stream, and the memory of outputs within its bound.
 //!
-//! Everything here happens under the submit lock. A buffer goes when its handle has been dropped
+//! Everything here happens under the submit lock. A buffer goes when its handles have been dropped
 //! and no unfinished task uses it; the count of users is therefore a plain number.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashMap;
-use std::ptr::NonNull;
 
-use syncline_device::ALIGNMENT;
+use syncline_device::cpu::HostMemory;
+use syncline_device::{ALIGNMENT, Buffer, Memory, WeakBuffer};
 use syncline_tensor::BufferId;
 
 /// All buffers, by number.
@@ -19,16 +18,15 @@ pub(crate) struct Heap {
     in_use_bytes: u64,
     high_bytes: u64,
     /// Memory of outputs that are gone, by size, for the next ones.
-    cached: HashMap<u64, Vec<Block>>,
+    cached: HashMap<u64, Vec<HostMemory>>,
     cached_bytes: u64,
 }
 
-/// One buffer.
+/// One buffer that is at home here.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) id: BufferId,
     pub(crate) base: *mut u8,
-    #[cfg_attr(not(feature = "capture"), allow(dead_code, reason = "for captures"))]
     pub(crate) bytes: u64,
     /// Arguments of unfinished tasks.
     users: u32,
@@ -36,52 +34,24 @@ pub(crate) struct Entry {
     has_handle: bool,
     /// Made by a task inside the task in this slot, which has not ended: others keep off.
     pub(crate) inside: bool,
-    memory: Memory,
+    /// Tasks may use it without asking: nobody else does.
+    pub(crate) is_occupied: bool,
+    is_vacant: bool,
+    buffer: Option<WeakBuffer>,
+    /// An output's memory, within the heap's bound.
+    output: Option<HostMemory>,
+    /// The memory of a buffer whose handles are gone.
+    kept: Option<Box<dyn Memory>>,
 }
 
-/// Where a buffer's bytes are.
-#[derive(Debug)]
-pub(crate) enum Memory {
-    /// An output's, within the heap's bound.
-    Output(Block),
-    /// The caller's, on top of it.
-    Own { _block: Block },
-    /// The caller's own, from this byte on: it is not given back here.
-    Lent(NonNull<u8>),
-    /// There is no buffer at this place.
-    Vacant,
-}
-
-// SAFETY: the addresses in here belong to blocks that the heap owns.
+// SAFETY: the addresses in here belong to memory that lives as long as the entry is used.
 unsafe impl Send for Heap {}
 
-/// Memory from the system, aligned, and initialised from the first day on.
+/// A buffer that has gone, and what is left of it, to be dropped under no lock.
 #[derive(Debug)]
-pub(crate) struct Block {
-    base: NonNull<u8>,
-    bytes: u64,
-}
-
-// SAFETY: the block owns its memory.
-unsafe impl Send for Block {}
-
-impl Block {
-    /// `bytes` zeroes; `None` where the system has no more.
-    pub(crate) fn new(bytes: u64) -> Option<Self> {
-        let size = usize::try_from(bytes.max(1)).ok()?;
-        let layout = Layout::from_size_align(size, ALIGNMENT as usize).ok()?;
-        // SAFETY: the size is not zero.
-        let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        Some(Self { base, bytes })
-    }
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        let layout = Layout::from_size_align(self.bytes.max(1) as usize, ALIGNMENT as usize);
-        // SAFETY: allocated in `new` with this layout, which was valid there.
-        unsafe { dealloc(self.base.as_ptr(), layout.expect("valid in `new`")) }
-    }
+pub(crate) struct Gone {
+    pub(crate) id: BufferId,
+    pub(crate) memory: Option<Box<dyn Memory>>,
 }
 
 /// Outputs are rounded up to whole cache lines, so that blocks fit again.
@@ -113,7 +83,7 @@ impl Heap {
     }
 
     /// Memory for an output, which must fit; `None` where the system has no more.
-    pub(crate) fn output(&mut self, bytes: u64) -> Option<Memory> {
+    pub(crate) fn output(&mut self, bytes: u64) -> Option<HostMemory> {
         let size = class(bytes);
         assert!(self.fits(size), "{size} bytes do not fit: {} in use", self.in_use_bytes);
         let block = match self.cached.get_mut(&size).and_then(Vec::pop) {
@@ -126,17 +96,32 @@ impl Heap {
                     self.cached.clear();
                     self.cached_bytes = 0;
                 }
-                Block::new(size)?
+                HostMemory::zeroed(size)?
             }
         };
         self.in_use_bytes += size;
         self.high_bytes = self.high_bytes.max(self.in_use_bytes);
-        Some(Memory::Output(block))
+        Some(block)
     }
 
-    /// Adds a buffer and returns its number.
-    pub(crate) fn add(&mut self, id: BufferId, bytes: u64, base: *mut u8, memory: Memory) -> u32 {
-        let entry = Entry { id, base, bytes, users: 0, has_handle: true, inside: false, memory };
+    /// The number that the next buffer gets.
+    pub(crate) fn next(&self) -> u32 {
+        self.vacant.last().copied().unwrap_or(self.entries.len() as u32)
+    }
+
+    /// Adds an output, which tasks may use.
+    pub(crate) fn add_output(&mut self, buffer: &Buffer, output: HostMemory) {
+        let base = output.start().as_ptr();
+        let entry = Entry { base, output: Some(output), ..Entry::new(buffer) };
+        self.add(Entry { is_occupied: true, ..entry });
+    }
+
+    /// Adds a buffer that tasks do not use yet, and returns its number.
+    pub(crate) fn add_buffer(&mut self, buffer: &Buffer) -> u32 {
+        self.add(Entry::new(buffer))
+    }
+
+    fn add(&mut self, entry: Entry) -> u32 {
         match self.vacant.pop() {
             Some(index) => {
                 self.entries[index as usize] = entry;
@@ -152,15 +137,50 @@ impl Heap {
     /// The buffer under `index`, if it still is `id`.
     #[inline]
     pub(crate) fn get(&self, index: u32, id: BufferId) -> Option<&Entry> {
-        self.entries
-            .get(index as usize)
-            .filter(|entry| entry.id == id && !matches!(entry.memory, Memory::Vacant))
+        self.entries.get(index as usize).filter(|entry| entry.id == id && !entry.is_vacant)
+    }
+
+    /// The handle of a buffer, if there is one.
+    pub(crate) fn handle(&self, index: u32, id: BufferId) -> Option<Buffer> {
+        self.get(index, id)?.buffer.as_ref()?.upgrade()
+    }
+
+    /// Tasks may use the buffer from now on, whose first byte is at `base`. Returns `false` where
+    /// there is no such buffer any more.
+    pub(crate) fn occupy(&mut self, index: u32, id: BufferId, base: *mut u8) -> bool {
+        let is_there = self.get(index, id).is_some();
+        if is_there {
+            let entry = &mut self.entries[index as usize];
+            (entry.base, entry.is_occupied) = (base, true);
+        }
+        is_there
+    }
+
+    /// Leaves a buffer that no task uses to others. Returns `false` where one does.
+    pub(crate) fn vacate(&mut self, index: u32) -> bool {
+        let entry = &mut self.entries[index as usize];
+        if entry.users > 0 || entry.inside {
+            return false;
+        }
+        entry.is_occupied = false;
+        if let Some(buffer) = &entry.buffer {
+            // SAFETY: no task uses it, and none begins to before it is occupied again: submissions
+            // look for that under the submit lock, which the caller holds.
+            unsafe { buffer.leave() };
+        }
+        true
     }
 
     /// All buffers that exist.
     #[cfg_attr(not(feature = "capture"), allow(dead_code, reason = "for captures"))]
     pub(crate) fn buffers(&self) -> impl Iterator<Item = &Entry> + '_ {
-        self.entries.iter().filter(|entry| !matches!(entry.memory, Memory::Vacant))
+        self.entries.iter().filter(|entry| !entry.is_vacant)
+    }
+
+    /// Buffers that no task uses and that could be at home elsewhere.
+    pub(crate) fn movable(&self) -> Vec<WeakBuffer> {
+        let unused = self.buffers().filter(|entry| entry.users == 0 && entry.output.is_none());
+        unused.filter_map(|entry| entry.buffer.clone()).collect()
     }
 
     /// Says whether the buffer belongs to a running task's own tasks.
@@ -174,31 +194,38 @@ impl Heap {
         self.entries[index as usize].users += 1;
     }
 
-    /// One argument less. The buffer's id where it goes.
+    /// One argument less. Returns the buffer where it goes.
     #[inline]
-    pub(crate) fn let_go(&mut self, index: u32) -> Option<BufferId> {
+    pub(crate) fn let_go(&mut self, index: u32) -> Option<Gone> {
         let entry = &mut self.entries[index as usize];
         entry.users -= 1;
         if entry.users == 0 && !entry.has_handle { Some(self.remove(index)) } else { None }
     }
 
-    /// The handle has been dropped. The buffer's id where it goes.
-    pub(crate) fn drop_handle(&mut self, index: u32) -> Option<BufferId> {
+    /// The last handle has been dropped, and left `memory`. Returns the buffer where it goes.
+    pub(crate) fn drop_handle(
+        &mut self,
+        index: u32,
+        memory: Option<Box<dyn Memory>>,
+    ) -> Option<Gone> {
         let entry = &mut self.entries[index as usize];
-        entry.has_handle = false;
+        (entry.has_handle, entry.kept) = (false, memory);
         if entry.users == 0 { Some(self.remove(index)) } else { None }
     }
 
-    fn remove(&mut self, index: u32) -> BufferId {
+    fn remove(&mut self, index: u32) -> Gone {
         let entry = &mut self.entries[index as usize];
-        let id = entry.id;
-        if let Memory::Output(block) = std::mem::replace(&mut entry.memory, Memory::Vacant) {
-            self.in_use_bytes -= block.bytes;
-            self.cached_bytes += block.bytes;
-            self.cached.entry(block.bytes).or_default().push(block);
+        entry.is_vacant = true;
+        entry.buffer = None;
+        let (id, memory) = (entry.id, entry.kept.take());
+        if let Some(block) = entry.output.take() {
+            let size = class(entry.bytes);
+            self.in_use_bytes -= size;
+            self.cached_bytes += size;
+            self.cached.entry(size).or_default().push(block);
         }
         self.vacant.push(index);
-        id
+        Gone { id, memory }
     }
 
     /// Bytes of outputs now, and at most so far.
@@ -207,17 +234,20 @@ impl Heap {
     }
 }
 
-impl Memory {
-    pub(crate) fn own(bytes: u64) -> Option<Self> {
-        Block::new(bytes).map(|block| Memory::Own { _block: block })
-    }
-
-    /// The first byte.
-    pub(crate) fn base(&self) -> *mut u8 {
-        match self {
-            Memory::Output(block) | Memory::Own { _block: block } => block.base.as_ptr(),
-            Memory::Lent(base) => base.as_ptr(),
-            Memory::Vacant => std::ptr::null_mut(),
+impl Entry {
+    fn new(buffer: &Buffer) -> Self {
+        Self {
+            id: buffer.id(),
+            base: std::ptr::null_mut(),
+            bytes: buffer.bytes(),
+            users: 0,
+            has_handle: true,
+            inside: false,
+            is_occupied: false,
+            is_vacant: false,
+            buffer: Some(buffer.downgrade()),
+            output: None,
+            kept: None,
         }
     }
 }
@@ -229,25 +259,28 @@ mod tests {
     #[test]
     fn outputs_stay_within_the_bound_and_their_memory_is_used_again() {
         let mut heap = Heap::new(256);
-        let add = |heap: &mut Heap, id, bytes| {
+        let add = |heap: &mut Heap, bytes| {
             let memory = heap.output(bytes).expect("small");
-            let base = memory.base();
-            (heap.add(BufferId(id), bytes, base, memory), base)
+            let (base, number) = (memory.start(), heap.next());
+            let buffer = Buffer::zeroed(bytes).expect("small");
+            heap.add_output(&buffer, memory);
+            (number, base, buffer.id())
         };
-        let (first, first_base) = add(&mut heap, 1, 100);
-        let (second, _) = add(&mut heap, 2, 128);
+        let dropped = |heap: &mut Heap, index| heap.drop_handle(index, None).map(|gone| gone.id);
+        let (first, first_base, first_id) = add(&mut heap, 100);
+        let (second, _, second_id) = add(&mut heap, 128);
         assert!(heap.fits(0) && !heap.fits(1));
         heap.hold(first);
-        assert_eq!(heap.drop_handle(first), None, "a task uses it");
-        assert!(heap.get(first, BufferId(1)).is_some() && heap.get(first, BufferId(9)).is_none());
-        assert_eq!(heap.let_go(first), Some(BufferId(1)));
-        assert!(heap.get(first, BufferId(1)).is_none());
-        let (third, third_base) = add(&mut heap, 3, 65);
+        assert_eq!(dropped(&mut heap, first), None, "a task uses it");
+        assert!(heap.get(first, first_id).is_some() && heap.get(first, second_id).is_none());
+        assert_eq!(heap.let_go(first).map(|gone| gone.id), Some(first_id));
+        assert!(heap.get(first, first_id).is_none());
+        let (third, third_base, third_id) = add(&mut heap, 65);
         assert_eq!((third, third_base), (first, first_base), "number and memory");
-        assert_eq!(heap.drop_handle(third), Some(BufferId(3)));
-        assert_eq!(heap.drop_handle(second), Some(BufferId(2)));
-        let (whole, _) = add(&mut heap, 4, 256);
+        assert_eq!(dropped(&mut heap, third), Some(third_id));
+        assert_eq!(dropped(&mut heap, second), Some(second_id));
+        let (whole, _, whole_id) = add(&mut heap, 256);
         assert_eq!(heap.use_bytes(), (256, 256));
-        assert_eq!(heap.drop_handle(whole), Some(BufferId(4)));
+        assert_eq!(dropped(&mut heap, whole), Some(whole_id));
     }
 }

@@ -45,6 +45,7 @@ mod fanout;
 mod handle;
 mod heap;
 mod holds;
+mod home;
 mod index_ring;
 mod options;
 mod pick;
@@ -69,7 +70,7 @@ mod model;
 #[cfg(all(test, shuttle))]
 mod shuttle_models;
 
-pub use buffer::{HostRead, HostWrite, StreamBuffer};
+pub use buffer::{HostRead, HostWrite};
 pub use context::TaskContext;
 pub use error::{Cause, Failure, StreamError};
 pub use handle::{Stream, TaskHandle};

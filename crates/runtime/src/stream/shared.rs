@@ -5,7 +5,7 @@ use std::sync::Arc;
 // One for the whole process, and so not for a model checker, which begins anew with every schedule.
 use std::sync::atomic::AtomicU64 as Numbers;
 
-use syncline_device::{CancelToken, Wake};
+use syncline_device::{CancelToken, Memory, Wake};
 use syncline_sync::CachePadded;
 use syncline_tensor::{BufferId, TaskId};
 
@@ -15,7 +15,7 @@ use syncline_sync::shim::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use super::StreamOptions;
 use super::capture::{Capture, Outlet};
 use super::children::{ChildRings, Parent};
-use super::heap::Heap;
+use super::heap::{Gone, Heap};
 use super::index_ring::IndexRing;
 use super::pick::Picker;
 use super::ready::{Pick, ReadyQueue};
@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     pub(crate) sleep: Sleep,
     pub(crate) children: ChildRings,
     /// Buffers whose handles have been dropped since the last submission.
-    dropped: Mutex<Vec<u32>>,
+    dropped: Mutex<Vec<Forgotten>>,
     any_dropped: AtomicBool,
     pub(crate) submitted: CachePadded<AtomicU64>,
     /// Tasks that ended outside the lanes: host guards.
@@ -72,7 +72,9 @@ pub(crate) struct RootState {
     /// them.
     pub(crate) submitted: u64,
     /// Scratch: buffers that went with the task that is reclaimed.
-    gone: Vec<BufferId>,
+    gone: Vec<Gone>,
+    /// Memory of buffers that are gone, to be dropped under no lock.
+    spent: Vec<Box<dyn Memory>>,
     /// Scratch: buffers that the task being submitted holds.
     pub(crate) held: Vec<u32>,
 }
@@ -82,6 +84,7 @@ pub(crate) struct RootLock<'a> {
     state: MutexGuard<'a, RootState>,
     // Fields are dropped in this order.
     unwritten: Unwritten,
+    spent: Vec<Box<dyn Memory>>,
 }
 
 /// What a capture has encoded, to be written by the user's writer under no lock.
@@ -102,6 +105,9 @@ impl Drop for RootLock<'_> {
         if let Some(capture) = &self.state.capture {
             self.unwritten.0 = capture.due();
         }
+        if !self.state.spent.is_empty() {
+            self.spent = std::mem::take(&mut self.state.spent);
+        }
     }
 }
 
@@ -120,6 +126,9 @@ impl DerefMut for RootLock<'_> {
         &mut self.state
     }
 }
+
+/// A buffer of which the last handle has been dropped, and its memory.
+type Forgotten = (u32, Option<Box<dyn Memory>>);
 
 /// A thread outside, and the task that stands for the buffer that it has open, or waits for.
 #[derive(Clone, Copy, Debug)]
@@ -167,6 +176,7 @@ impl Shared {
             turn: 0,
             submitted: 0,
             gone: Vec::new(),
+            spent: Vec::new(),
             held: Vec::new(),
         };
         let lane = |_| Lane {
@@ -198,7 +208,7 @@ impl Shared {
     /// Takes the submit lock.
     #[inline]
     pub(crate) fn lock(&self) -> RootLock<'_> {
-        RootLock { state: lock(&self.state), unwritten: Unwritten(None) }
+        RootLock { state: lock(&self.state), unwritten: Unwritten(None), spent: Vec::new() }
     }
 
     /// Polls at what the submit lock guards. Nothing is written that was captured before, so that
@@ -225,24 +235,24 @@ impl Shared {
     pub(crate) fn reclaim_slot(&self, state: &mut RootState, slot: u32, failed: bool) {
         let RootState { table, heap, gone, .. } = state;
         table.reclaim(&self.ring, slot, !failed, |buffer| gone.extend(heap.let_go(buffer)));
-        while let Some(buffer) = state.gone.pop() {
-            state.release(buffer);
+        while let Some(gone) = state.gone.pop() {
+            state.release(gone);
         }
     }
 
     #[cold]
     fn reclaim_dropped(&self, state: &mut RootState) {
         self.any_dropped.store(false, Ordering::SeqCst);
-        for index in std::mem::take(&mut *lock(&self.dropped)) {
-            if let Some(gone) = state.heap.drop_handle(index) {
+        for (index, memory) in std::mem::take(&mut *lock(&self.dropped)) {
+            if let Some(gone) = state.heap.drop_handle(index, memory) {
                 state.release(gone);
             }
         }
     }
 
     /// The last handle of a buffer has been dropped.
-    pub(crate) fn drop_handle(&self, index: u32) {
-        lock(&self.dropped).push(index);
+    pub(crate) fn drop_handle(&self, index: u32, memory: Option<Box<dyn Memory>>) {
+        lock(&self.dropped).push((index, memory));
         self.any_dropped.store(true, Ordering::SeqCst);
         self.sleep.room_made();
     }
@@ -372,7 +382,8 @@ impl RootState {
     }
 
     /// Discovery forgets a buffer that has gone.
-    pub(crate) fn release(&mut self, buffer: BufferId) {
+    pub(crate) fn release(&mut self, Gone { id: buffer, memory }: Gone) {
+        self.spent.extend(memory);
         let released = self.table.submitter.release_buffer(buffer);
         debug_assert!(released.is_ok(), "{buffer} is released once");
         if let Some(capture) = &mut self.capture {
@@ -381,11 +392,11 @@ impl RootState {
     }
 
     /// Discovery learns of a buffer.
-    pub(crate) fn declare(&mut self, bytes: u64) -> BufferId {
-        let buffer = self.table.submitter.create_buffer(bytes);
+    pub(crate) fn declare(&mut self, buffer: BufferId, bytes: u64) {
+        let declared = self.table.submitter.declare_buffer(buffer, bytes);
+        debug_assert!(declared.is_ok(), "{buffer} is declared once");
         if let Some(capture) = &mut self.capture {
             capture.buffer(buffer, bytes);
         }
-        buffer
     }
 }

@@ -5,11 +5,12 @@
 //! time in these runs: a wake-up that is lost, or threads that wait for each other, end as a
 //! deadlock that `shuttle` reports with its schedule.
 
+use syncline_device::Buffer;
 use syncline_tensor::{Dtype, View};
 
 use syncline_sync::shim::thread;
 
-use super::{Cause, Stream, StreamBuffer, StreamError, StreamOptions, Task};
+use super::{Cause, Stream, StreamError, StreamOptions, Task};
 
 /// Tries `test` under as many schedules as `SYNCLINE_SCHEDULES` says, 300 unless it does.
 fn explore(test: impl Fn() + Send + Sync + 'static) {
@@ -27,7 +28,7 @@ fn word() -> View {
 }
 
 /// `buffer = 3 * buffer + number`: the order shows in the result.
-fn step(buffer: &StreamBuffer, number: u64) -> Task {
+fn step(buffer: &Buffer, number: u64) -> Task {
     Task::new("step").inout(buffer, word()).body(move |args| {
         args.slice_mut::<u64>(0).map(|word| word[0] = word[0].wrapping_mul(3).wrapping_add(number))
     })
@@ -37,7 +38,7 @@ fn expected(numbers: impl IntoIterator<Item = u64>) -> u64 {
     numbers.into_iter().fold(0, |word, number| word * 3 + number)
 }
 
-fn read(stream: &Stream, buffer: &StreamBuffer) -> u64 {
+fn read(stream: &Stream, buffer: &Buffer) -> u64 {
     stream.read(buffer).expect("nothing fails").as_slice::<u64>().expect("a word")[0]
 }
 

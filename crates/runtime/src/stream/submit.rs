@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use syncline_deps::{DepInputs, EdgeFlags, ScopeKind, SubmitError};
-use syncline_device::{Backend, Deadline};
+use syncline_deps::{DepInputs, EdgeFlags, ScopeKind};
+use syncline_device::{Backend, Buffer, Deadline};
 use syncline_tensor::{Access, Region, TaskId};
 
 use syncline_sync::shim::{Ordering, thread};
@@ -21,7 +21,7 @@ use super::stats::Resource;
 use super::task::{FRESH, TaskSpec};
 use super::tuning::TUNING;
 use super::wait::Wait;
-use super::{StreamBuffer, StreamError, TaskHandle};
+use super::{StreamError, TaskHandle};
 
 impl Shared {
     /// Refuses tasks from inside a task of this stream. What that task waits for in its turn does
@@ -43,7 +43,7 @@ impl Shared {
         scope: Option<&Arc<ScopeState>>,
     ) -> Result<TaskHandle, StreamError> {
         self.refuse_inside_task("a task is submitted")?;
-        let (entered, outputs) = self.submit_entered(spec, scope)?;
+        let (entered, outputs) = self.submit_entered(spec, scope, Deadline::NEVER)?;
         Ok(TaskHandle::new(self.stream_id, entered.task, outputs))
     }
 
@@ -51,8 +51,9 @@ impl Shared {
     pub(crate) fn submit_host(
         self: &Arc<Self>,
         spec: Box<TaskSpec>,
+        deadline: Deadline,
     ) -> Result<(TaskId, u32), StreamError> {
-        self.submit_entered(spec, None).map(|(entered, _)| (entered.task, entered.slot))
+        self.submit_entered(spec, None, deadline).map(|(entered, _)| (entered.task, entered.slot))
     }
 
     #[inline]
@@ -60,12 +61,22 @@ impl Shared {
         self: &Arc<Self>,
         mut spec: Box<TaskSpec>,
         scope: Option<&Arc<ScopeState>>,
-    ) -> Result<(Entered, Vec<StreamBuffer>), StreamError> {
+        deadline: Deadline,
+    ) -> Result<(Entered, Vec<Buffer>), StreamError> {
         self.check(&spec)?;
         let need = self.need(&spec)?;
         let mut state = self.lock();
         if let Some(lacking) = self.lacking(&mut state, need) {
             state = self.wait_for_room(state, &spec, need, lacking, scope)?;
+        }
+        while let Some(position) = self.find_places(&state, &mut spec) {
+            drop(state);
+            let deadline = scope.map_or(deadline, |scope| scope.deadline);
+            self.fetch(&mut spec, position, deadline)?;
+            state = self.lock();
+            if let Some(lacking) = self.lacking(&mut state, need) {
+                state = self.wait_for_room(state, &spec, need, lacking, scope)?;
+            }
         }
         let entered = self.enter(&mut state, &mut spec, scope)?;
         drop(state);
@@ -293,7 +304,7 @@ impl Shared {
         Ok(Entered { task, slot: number, wake })
     }
 
-    /// Finds the task's buffers, and what it depends on.
+    /// Finds what the task depends on.
     #[inline]
     fn discover(
         &self,
@@ -301,29 +312,8 @@ impl Shared {
         spec: &mut TaskSpec,
         scope: Option<&Arc<ScopeState>>,
     ) -> Result<TaskId, StreamError> {
-        let TaskSpec { args, places, deps, .. } = spec;
-        let (args, mut known) = (&**args, None);
-        for (position, (arg, place)) in args.iter().zip(places).enumerate() {
-            // Mostly the same buffer as before.
-            match known {
-                Some((buffer, base)) if buffer == (place.buffer, arg.buffer) => {
-                    place.base = base;
-                    continue;
-                }
-                _ => {}
-            }
-            match state.heap.get(place.buffer, arg.buffer) {
-                Some(entry) if !entry.inside => {
-                    place.base = entry.base;
-                    known = Some(((place.buffer, arg.buffer), entry.base));
-                }
-                _ => {
-                    return Err(
-                        SubmitError::UnknownBuffer { arg: position, buffer: arg.buffer }.into()
-                    );
-                }
-            }
-        }
+        let TaskSpec { args, deps, .. } = spec;
+        let args = &**args;
         if deps.iter().any(|dep| dep.ring() != 0) {
             return Err(StreamError::WrongStream {
                 what: "dependency, a task inside another task,",
@@ -362,14 +352,10 @@ impl Shared {
             if place.buffer != FRESH {
                 continue;
             }
-            let bytes = arg.view.span().map_or(0, |(_, end)| end);
-            let memory = state.heap.output(bytes).ok_or(StreamError::OutOfMemory { bytes })?;
-            let base = memory.base();
-            arg.buffer = state.declare(bytes);
-            place.buffer = state.heap.add(arg.buffer, bytes, base, memory);
             // Where the submission fails after this, the handle goes with the description, and with
             // it the buffer.
-            spec.made.push(StreamBuffer::new(self.clone(), arg.buffer, place.buffer, bytes));
+            let buffer = state.make_output(self, arg, place)?;
+            spec.made.push(buffer);
         }
         Ok(())
     }

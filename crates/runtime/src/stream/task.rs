@@ -4,12 +4,12 @@ use std::borrow::{Borrow, Cow};
 use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
 
-use syncline_device::{Kernel, KernelArgs, KernelOutcome, Scalar};
+use syncline_device::{Buffer, Kernel, KernelArgs, KernelOutcome, Scalar};
 use syncline_tensor::{Access, Arg, BufferId, TaskId, View};
 
+use super::TaskHandle;
 use super::body::{Body, InlineFn, Part};
 use super::context::TaskContext;
-use super::{StreamBuffer, TaskHandle};
 
 /// What to run, on what, and when: built, then given to [`Stream::submit`](super::Stream::submit).
 ///
@@ -51,8 +51,10 @@ pub(crate) struct TaskSpec {
     /// The task stands for a host access: it is not run, but granted.
     pub(crate) host: bool,
     pub(crate) outputs: u32,
+    /// Buffers that had no home when they were given.
+    pub(crate) strangers: Vec<Buffer>,
     /// The buffers that were allocated for them.
-    pub(crate) made: Vec<StreamBuffer>,
+    pub(crate) made: Vec<Buffer>,
     /// The stream that buffers and handles belong to, zero where there are none; `u64::MAX` where
     /// they disagree.
     pub(crate) stream: u64,
@@ -118,6 +120,8 @@ unsafe impl Send for Place {}
 
 /// The number of a buffer that does not exist yet: an output's.
 pub(crate) const FRESH: u32 = u32::MAX;
+/// The number of a buffer that has no home yet.
+const HOMELESS: u32 = u32::MAX - 1;
 
 thread_local! {
     /// The description of the last task, for its vectors: a task costs no allocation once a thread
@@ -145,6 +149,7 @@ impl TaskSpec {
             exclusive: false,
             host: false,
             outputs: 0,
+            strangers: Vec::new(),
             made: Vec::new(),
             stream: 0,
         }
@@ -182,6 +187,9 @@ impl TaskSpec {
         self.args.clear();
         self.places.clear();
         self.deps.clear();
+        if !self.strangers.is_empty() {
+            self.strangers.clear();
+        }
         self.body.set(Body::Empty);
         (self.priority, self.blocks, self.gang, self.host) = (0, 1, false, false);
         (self.exclusive, self.outputs, self.stream) = (false, 0, 0);
@@ -207,19 +215,19 @@ impl Task {
 
     /// `buffer` is read through `view`.
     #[inline]
-    pub fn input(self, buffer: &StreamBuffer, view: impl Borrow<View>) -> Self {
+    pub fn input(self, buffer: &Buffer, view: impl Borrow<View>) -> Self {
         self.arg(Access::Input, buffer, view)
     }
 
     /// `buffer` is read and written through `view`.
     #[inline]
-    pub fn inout(self, buffer: &StreamBuffer, view: impl Borrow<View>) -> Self {
+    pub fn inout(self, buffer: &Buffer, view: impl Borrow<View>) -> Self {
         self.arg(Access::InOut, buffer, view)
     }
 
     /// `buffer` is written through `view`.
     #[inline]
-    pub fn output_existing(self, buffer: &StreamBuffer, view: impl Borrow<View>) -> Self {
+    pub fn output_existing(self, buffer: &Buffer, view: impl Borrow<View>) -> Self {
         self.arg(Access::OutputExisting, buffer, view)
     }
 
@@ -236,12 +244,19 @@ impl Task {
     /// `buffer` is used through `view` in the way of `access`; an `Output` of a buffer that exists
     /// is taken as [`Access::OutputExisting`].
     #[inline]
-    pub fn arg(mut self, access: Access, buffer: &StreamBuffer, view: impl Borrow<View>) -> Self {
+    pub fn arg(mut self, access: Access, buffer: &Buffer, view: impl Borrow<View>) -> Self {
         let access = if access == Access::Output { Access::OutputExisting } else { access };
         self.spec.exclusive |= access.is_grouped();
-        self.spec.belongs_to(buffer.stream_id());
+        let (stream, mut number) = buffer.home();
+        match stream {
+            0 => {
+                self.spec.strangers.push(buffer.clone());
+                number = HOMELESS;
+            }
+            stream => self.spec.belongs_to(stream.into()),
+        }
         self.spec.args.push(access, buffer.id(), view.borrow());
-        self.spec.places.push(Place { buffer: buffer.index(), base: std::ptr::null_mut() });
+        self.spec.places.push(Place { buffer: number, base: std::ptr::null_mut() });
         self
     }
 

@@ -1,11 +1,13 @@
 //! Integration tests of the runtime, by what they exercise.
 //!
+//! - `buffers`: one buffer in streams, plans, transfers, kernels and the host's hands
 //! - `executor`: kernels on several devices, order, failure, dropping with work pending
 //! - `replay`: plans on CPU lanes, against serial runs; failure; bindings
 //! - `stream`: the stream runtime; its own map is at the top of `stream/mod.rs`
 //! - `topology`: devices whose copies do not do what they claim, in transfers and plans
 //! - `transfer`: copies between devices, direct and staged, against a loop over elements
 
+mod buffers;
 mod executor;
 mod replay;
 mod stream;

@@ -69,7 +69,7 @@ threads! { true true:
 threads! { true true:
     device::Batch, device::Command, device::Commands, device::Copy, device::Dispatch, device::Fill,
     device::HostFunction, device::KernelArg, device::Pattern, device::Recording, device::Work,
-    device::Buffer, device::BufferView, device::Lease, device::CancelToken,
+    device::Buffer, device::BufferView, device::WeakBuffer, device::Lease, device::CancelToken,
     device::Capabilities, device::DeviceInfo, device::DeviceError, device::Grid,
     device::Kernel, device::KernelBuilder, device::KernelSource, device::SourceRef, device::RawArg,
     device::Scalar, device::ScalarType, device::CommandTime, device::LaneInfo, device::LaneKind, device::MemoryUse,
@@ -84,7 +84,7 @@ threads! { true true:
 }
 threads! { true true:
     runtime::DeviceContext, runtime::ExecutorError, runtime::ExecutorOptions, runtime::Path,
-    runtime::Topology, runtime::UnifiedExecutor, runtime::stream::StreamBuffer, runtime::stream::Cause,
+    runtime::Topology, runtime::UnifiedExecutor, runtime::stream::Cause,
     runtime::stream::Failure, runtime::stream::StreamError, runtime::stream::Stream,
     runtime::stream::TaskHandle, runtime::stream::StreamOptions, runtime::stream::ScopeOptions,
     runtime::stream::HighWater, runtime::stream::StreamStats, runtime::replay::Steal,

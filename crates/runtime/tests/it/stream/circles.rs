@@ -4,17 +4,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 use std::time::Duration;
+use syncline_device::Buffer;
 
 use syncline_device::Deadline;
 use syncline_device::cpu::CpuDevice;
 use syncline_runtime::stream::{
-    ScopeOptions, Stream, StreamBuffer, StreamError, StreamOptions, Task, TaskHandle,
+    ScopeOptions, Stream, StreamError, StreamOptions, Task, TaskHandle,
 };
 use syncline_testing::for_seeds;
 
 use super::{LONG, ends, stream, words};
 
-fn word(stream: &Stream) -> StreamBuffer {
+fn word(stream: &Stream) -> Buffer {
     stream.buffer(8).expect("small")
 }
 
@@ -263,7 +264,7 @@ fn waits_of_tasks_for_earlier_tasks_of_two_streams_all_succeed() {
                 stream.submit(hold).expect("room");
             }
             let chain = [word(&streams[0]), word(&streams[1])];
-            let mut earlier: Vec<(usize, TaskHandle, StreamBuffer)> = Vec::new();
+            let mut earlier: Vec<(usize, TaskHandle, Buffer)> = Vec::new();
             for number in 0..30u64 {
                 let own = rng.below(2);
                 let mut awaited = Vec::new();

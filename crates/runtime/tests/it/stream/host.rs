@@ -8,7 +8,7 @@ use syncline_runtime::stream::{Stream, StreamError, StreamOptions, Task};
 
 use super::{LONG, ends, read, stream, words};
 
-fn increment(buffer: &syncline_runtime::stream::StreamBuffer) -> Task {
+fn increment(buffer: &syncline_device::Buffer) -> Task {
     Task::new("increment")
         .inout(buffer, words(1))
         .body(|args| args.slice_mut::<u64>(0).map(|word| word[0] += 1))

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use syncline_device::Buffer;
 
 use syncline_device::KernelArgs;
-use syncline_runtime::stream::{StreamBuffer, StreamError, Task, TaskContext};
+use syncline_runtime::stream::{StreamError, Task, TaskContext};
 
 use super::{LONG, ends, read, stream, words};
 
-fn add(buffer: &StreamBuffer, amount: u64) -> Task {
+fn add(buffer: &Buffer, amount: u64) -> Task {
     Task::new("add").inout(buffer, words(1)).body(move |args| {
         args.slice_mut::<u64>(0).map(|word| word[0] = word[0].wrapping_mul(3).wrapping_add(amount))
     })
@@ -60,7 +61,7 @@ fn children_with_more_edges_than_the_pool_holds_all_run() {
 }
 
 /// Adds one to the buffer at every leaf of a binary tree of tasks.
-fn tree(task: &mut TaskContext<'_>, buffer: &StreamBuffer, depth: u32) -> Result<(), StreamError> {
+fn tree(task: &mut TaskContext<'_>, buffer: &Buffer, depth: u32) -> Result<(), StreamError> {
     if depth == 0 {
         let args = task.args();
         if let Ok(words) = args.slice_mut::<u64>(0) {

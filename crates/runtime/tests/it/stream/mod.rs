@@ -25,8 +25,9 @@ mod statistics;
 mod waiting;
 
 use std::time::Duration;
+use syncline_device::Buffer;
 
-use syncline_runtime::stream::{Stream, StreamBuffer, StreamOptions};
+use syncline_runtime::stream::{Stream, StreamOptions};
 use syncline_tensor::{Dtype, View};
 
 /// Far more than anything here takes, so that a defect fails a test instead of hanging it.
@@ -40,7 +41,7 @@ fn words(count: u64) -> View {
     View::contiguous(Dtype::U64, &[count]).expect("small")
 }
 
-fn read(stream: &Stream, buffer: &StreamBuffer) -> Vec<u64> {
+fn read(stream: &Stream, buffer: &Buffer) -> Vec<u64> {
     let guard = stream.read_within(buffer, LONG).expect("no task failed");
     guard.as_slice::<u64>().expect("whole words").to_vec()
 }

@@ -1,11 +1,10 @@
 //! Random programs over words, and a serial run of them that shares nothing with the runtime.
 
 use std::collections::HashMap;
+use syncline_device::Buffer;
 
 use syncline_device::KernelArgs;
-use syncline_runtime::stream::{
-    Scope, Stream, StreamBuffer, StreamError, Task, TaskContext, TaskHandle,
-};
+use syncline_runtime::stream::{Scope, Stream, StreamError, Task, TaskContext, TaskHandle};
 use syncline_tensor::{Access, Dtype, View};
 use syncline_testing::Rng;
 
@@ -147,7 +146,7 @@ impl Program {
     }
 
     /// Submits everything, and returns a handle of every step.
-    pub fn submit(&self, stream: &Stream, buffers: &[StreamBuffer]) -> Vec<TaskHandle> {
+    pub fn submit(&self, stream: &Stream, buffers: &[Buffer]) -> Vec<TaskHandle> {
         let auto = stream.scope("auto");
         // SAFETY: `Program::random` makes every manual step depend on all earlier steps that it
         // conflicts with; the host touches no buffer before everything has been awaited.
@@ -284,7 +283,7 @@ impl Step {
         }
     }
 
-    fn task(&self, buffers: &[StreamBuffer], made: Option<StreamBuffer>) -> Task {
+    fn task(&self, buffers: &[Buffer], made: Option<Buffer>) -> Task {
         let mut task = Task::new("step").priority(self.priority);
         for arg in &self.args {
             task = task.arg(arg.access, &buffers[arg.buffer], arg.tile.view());
@@ -300,7 +299,7 @@ impl Step {
             return task.body(move |args| step.body(args));
         }
         let (children, fails) = (self.children.clone(), self.fails);
-        let buffers: HashMap<usize, StreamBuffer> =
+        let buffers: HashMap<usize, Buffer> =
             self.args.iter().map(|arg| (arg.buffer, buffers[arg.buffer].clone())).collect();
         task.parent(move |context| {
             if fails {
@@ -315,7 +314,7 @@ impl Step {
     fn submit_inside(
         &self,
         context: &mut TaskContext<'_>,
-        buffers: &HashMap<usize, StreamBuffer>,
+        buffers: &HashMap<usize, Buffer>,
     ) -> Result<TaskHandle, StreamError> {
         let mut task = Task::new("child").priority(self.priority);
         for arg in &self.args {

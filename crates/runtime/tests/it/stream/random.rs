@@ -1,6 +1,7 @@
 //! Random programs give what their serial run gives, bit for bit, in streams of every size.
 
-use syncline_runtime::stream::{Stream, StreamBuffer, StreamError, StreamOptions};
+use syncline_device::Buffer;
+use syncline_runtime::stream::{Stream, StreamError, StreamOptions};
 use syncline_testing::{Rng, for_seeds};
 
 use super::program::{Features, Program, WORDS, initial};
@@ -18,7 +19,7 @@ fn options(rng: &mut Rng) -> StreamOptions {
     }
 }
 
-fn buffers(stream: &Stream, program: &Program) -> Vec<StreamBuffer> {
+fn buffers(stream: &Stream, program: &Program) -> Vec<Buffer> {
     let make = |buffer| stream.buffer_of(&initial(buffer)).expect("small");
     (0..program.buffers).map(make).collect()
 }
