@@ -8,6 +8,8 @@ mod existing;
 mod hazards;
 mod home;
 mod host;
+mod loan;
+mod now;
 mod uses;
 
 use std::fmt;
@@ -22,6 +24,8 @@ use syncline_tensor::{Access, BufferId, Dtype, View};
 pub(crate) use hazards::{Hazards, Touch};
 pub use home::{Home, WeakBuffer};
 pub use host::{Claim, Map, MapMut};
+pub use loan::{Loans, lending};
+pub use now::call_now;
 pub use uses::Lease;
 use uses::Uses;
 
@@ -30,7 +34,7 @@ use crate::{Allocator, DeviceError, DeviceSpec, Memory};
 /// Memory on one device. Clones are handles of the same buffer.
 ///
 /// Lanes of devices, plans, transfers, refits, tasks of streams and the host take the same buffers.
-/// Conflicting uses are ordered, whoever makes them; what would wait for itself is refused.
+/// Conflicting uses are ordered across all of them; a wait for oneself is refused.
 ///
 /// ```
 /// use syncline_device::cpu::CpuDevice;

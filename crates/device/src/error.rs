@@ -72,6 +72,10 @@ pub enum DeviceError {
          drop a map or guard first, or wait with a deadline"
     )]
     WaitsInCircle { buffer: BufferId },
+    #[error(
+        "buffer {buffer} was over memory lent for a scope or a call, which has ended: lend it again"
+    )]
+    LoanEnded { buffer: BufferId },
     #[error("buffer {buffer} is in use by tasks of a stream: {message}")]
     UsedByStream { buffer: BufferId, message: Arc<str> },
     #[error(

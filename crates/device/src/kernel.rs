@@ -5,6 +5,7 @@ mod convention;
 mod grid;
 mod scalar;
 mod source;
+mod typed;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ pub use grid::{GROUPS_ALONG_X, Grid};
 pub use scalar::Scalar;
 use source::Sources;
 pub use source::{KernelSource, SourceRef};
+pub use typed::{TensorMut, TensorRef};
 
 use crate::{Backend, DeviceError};
 

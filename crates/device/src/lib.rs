@@ -50,7 +50,9 @@ pub use batch::{
     Batch, Command, Commands, Copy, Dispatch, Fill, HostFunction, KernelArg, Pattern, Recording,
     Work,
 };
-pub use buffer::{Buffer, BufferView, Claim, Home, Lease, Map, MapMut, WeakBuffer};
+pub use buffer::{
+    Buffer, BufferView, Claim, Home, Lease, Loans, Map, MapMut, WeakBuffer, call_now, lending,
+};
 pub use cancel::CancelToken;
 pub use device::{Capabilities, Device, DeviceInfo};
 pub use element::Element;
@@ -58,8 +60,8 @@ pub use error::DeviceError;
 pub use guarded::{drop_guarded, guarded};
 pub use kernel::{
     CpuFunction, GROUPS_ALONG_X, Grid, Kernel, KernelArgs, KernelBuilder, KernelOutcome,
-    KernelSource, LateArgs, RawArg, Scalar, ScalarType, SourceRef, Strided, StridedMut,
-    WORDS_PER_ARGUMENT,
+    KernelSource, LateArgs, RawArg, Scalar, ScalarType, SourceRef, Strided, StridedMut, TensorMut,
+    TensorRef, WORDS_PER_ARGUMENT,
 };
 pub use lane::{
     CommandTime, Lane, LaneCore, LaneInfo, LaneKind, OpenLanes, Spares, SubmissionGuard,

@@ -5,14 +5,14 @@
 
 /// A contiguous tensor of doubles.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tensor {
+pub struct Doubles {
     /// Elements along each dimension.
     pub shape: Vec<usize>,
     /// The elements.
     pub values: Vec<f64>,
 }
 
-impl Tensor {
+impl Doubles {
     /// A tensor of these elements.
     ///
     /// # Panics
@@ -54,7 +54,7 @@ impl Tensor {
 
 /// What the kernel `name` makes of its arguments: the new contents of its last one. `None` for an
 /// unknown name.
-pub fn compute(name: &str, args: &[Tensor], scalars: &[f64]) -> Option<Tensor> {
+pub fn compute(name: &str, args: &[Doubles], scalars: &[f64]) -> Option<Doubles> {
     let x = &args[0];
     let last = &args[args.len() - 1];
     let epsilon = scalars.first().copied().unwrap_or(0.0);
@@ -73,10 +73,10 @@ pub fn compute(name: &str, args: &[Tensor], scalars: &[f64]) -> Option<Tensor> {
         "gelu" => x.map(|x| 0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2))),
         "silu" => x.map(|x| x / (1.0 + (-x).exp())),
         "stencil" => stencil(x, last, scalars),
-        "reduce_sum" => Tensor::new(&last.shape, x.rows().map(|row| row.iter().sum()).collect()),
+        "reduce_sum" => Doubles::new(&last.shape, x.rows().map(|row| row.iter().sum()).collect()),
         "reduce_max" => {
             let largest = |row: &[f64]| row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            Tensor::new(&last.shape, x.rows().map(largest).collect())
+            Doubles::new(&last.shape, x.rows().map(largest).collect())
         }
         "softmax" => softmax(x, scalars[0] != 0.0),
         "layernorm" => x.by_rows(|_, row| {
@@ -93,18 +93,18 @@ pub fn compute(name: &str, args: &[Tensor], scalars: &[f64]) -> Option<Tensor> {
             let norm = |(at, x): (usize, &f64)| x / (square + epsilon).sqrt() * args[1].values[at];
             row.iter().enumerate().map(norm).collect()
         }),
-        "embedding" => Tensor::from_fn(last.shape[0], last.shape[1], |row, column| {
+        "embedding" => Doubles::from_fn(last.shape[0], last.shape[1], |row, column| {
             x.at(args[1].values[row] as usize, column)
         }),
         "gemm" => gemm(args, scalars),
-        "syrk" => Tensor::from_fn(last.shape[0], last.shape[1], |row, column| {
+        "syrk" => Doubles::from_fn(last.shape[0], last.shape[1], |row, column| {
             let dot: f64 = (0..x.shape[1]).map(|k| x.at(row, k) * x.at(column, k)).sum();
             let old = last.at(row, column);
             if column <= row { scalars[0] * dot + scalars[1] * old } else { old }
         }),
         "trsm" => trsm(x, last, scalars),
         "potrf" => potrf(x),
-        "transpose" => Tensor::from_fn(x.shape[1], x.shape[0], |row, column| x.at(column, row)),
+        "transpose" => Doubles::from_fn(x.shape[1], x.shape[0], |row, column| x.at(column, row)),
         _ => return None,
     })
 }
@@ -122,8 +122,8 @@ fn erf(x: f64) -> f64 {
     2.0 / std::f64::consts::PI.sqrt() * sum
 }
 
-fn stencil(source: &Tensor, target: &Tensor, scalars: &[f64]) -> Tensor {
-    Tensor::from_fn(target.shape[0], target.shape[1], |row, column| {
+fn stencil(source: &Doubles, target: &Doubles, scalars: &[f64]) -> Doubles {
+    Doubles::from_fn(target.shape[0], target.shape[1], |row, column| {
         let (row, column) = (row + 1, column + 1);
         let around = source.at(row - 1, column)
             + source.at(row + 1, column)
@@ -133,7 +133,7 @@ fn stencil(source: &Tensor, target: &Tensor, scalars: &[f64]) -> Tensor {
     })
 }
 
-fn softmax(source: &Tensor, causal: bool) -> Tensor {
+fn softmax(source: &Doubles, causal: bool) -> Doubles {
     let height = source.shape.len().checked_sub(2).map_or(1, |dim| source.shape[dim].max(1));
     source.by_rows(|at, row| {
         let visible = if causal { (at % height + 1).min(row.len()) } else { row.len() };
@@ -145,13 +145,13 @@ fn softmax(source: &Tensor, causal: bool) -> Tensor {
     })
 }
 
-fn gemm(args: &[Tensor], scalars: &[f64]) -> Tensor {
+fn gemm(args: &[Doubles], scalars: &[f64]) -> Doubles {
     let [a, b, c] = args else { unreachable!("three arguments") };
-    let at = |matrix: &Tensor, swap: f64, row, column| {
+    let at = |matrix: &Doubles, swap: f64, row, column| {
         if swap != 0.0 { matrix.at(column, row) } else { matrix.at(row, column) }
     };
     let depth = a.shape[usize::from(scalars[2] == 0.0)];
-    Tensor::from_fn(c.shape[0], c.shape[1], |row, column| {
+    Doubles::from_fn(c.shape[0], c.shape[1], |row, column| {
         let product = |k| at(a, scalars[2], row, k) * at(b, scalars[3], k, column);
         let old = if scalars[1] == 0.0 { 0.0 } else { scalars[1] * c.at(row, column) };
         scalars[0] * (0..depth).map(product).sum::<f64>() + old
@@ -160,7 +160,7 @@ fn gemm(args: &[Tensor], scalars: &[f64]) -> Tensor {
 
 /// Solves by the inverse of the triangle, column by column of the identity: slow, and unlike the
 /// kernel.
-fn trsm(l: &Tensor, b: &Tensor, scalars: &[f64]) -> Tensor {
+fn trsm(l: &Doubles, b: &Doubles, scalars: &[f64]) -> Doubles {
     let order = l.shape[0];
     let mut inverse = vec![0.0; order * order];
     for column in 0..order {
@@ -170,11 +170,11 @@ fn trsm(l: &Tensor, b: &Tensor, scalars: &[f64]) -> Tensor {
             inverse[row * order + column] = (unit - sum) / l.at(row, row);
         }
     }
-    let inverse = Tensor::new(&[order, order], inverse);
+    let inverse = Doubles::new(&[order, order], inverse);
     let op = |row, column| {
         if scalars[2] != 0.0 { inverse.at(column, row) } else { inverse.at(row, column) }
     };
-    Tensor::from_fn(b.shape[0], b.shape[1], |row, column| {
+    Doubles::from_fn(b.shape[0], b.shape[1], |row, column| {
         let term = |k| {
             if scalars[1] != 0.0 {
                 op(row, k) * b.at(k, column)
@@ -186,7 +186,7 @@ fn trsm(l: &Tensor, b: &Tensor, scalars: &[f64]) -> Tensor {
     })
 }
 
-fn potrf(a: &Tensor) -> Tensor {
+fn potrf(a: &Doubles) -> Doubles {
     let order = a.shape[0];
     let mut l = a.clone();
     for column in 0..order {

@@ -12,6 +12,7 @@
 //! | [`device`] | devices, lanes, timelines, buffers, kernels |
 //! | [`backend`] | the code that backends share, and the suite that each must pass |
 //! | [`kernels`] | the built-in kernels |
+//! | [`front`] | tensors, and tasks that run live, recorded or serially; see [`prelude`] |
 //! | [`runtime`] | the executor, replay of plans, the stream runtime |
 //! | [`layout`] | layouts of tensors over processes, and plans from one to another |
 //! | [`transport`] | how the processes or threads of a group reach each other |
@@ -36,14 +37,21 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod backends;
+mod open;
+pub mod prelude;
 
 pub use backends::{register_backends, registry};
+pub use open::OpenDevices;
 
 // The names that most programs need: about forty, all of them defined once in the workspace.
 pub use syncline_device::cpu::CpuDevice;
 pub use syncline_device::{
     Backend, Buffer, CancelToken, Deadline, Device, DeviceError, DeviceRegistry, DeviceSpec,
     Kernel, KernelArg, Scalar,
+};
+pub use syncline_front::{
+    Bound, Error, ErrorKind, LiveScope, Plan, RecordTasks, Recorder, RunTasks, Serial, Submit,
+    Tensor, TensorMut, TensorRef, Tiles, bind, ops,
 };
 pub use syncline_layout::{Layout, MeshLayout, PlanOptions, TensorSpec, TransferPlan};
 pub use syncline_plan::{BufferSpec, CompileOptions, ExecutionPlan, Machine, TaskGraph, TaskSpec};
@@ -61,6 +69,7 @@ pub use syncline_copy as copy;
 pub use syncline_cuda as cuda;
 pub use syncline_deps as deps;
 pub use syncline_device as device;
+pub use syncline_front as front;
 pub use syncline_kernels as kernels;
 pub use syncline_layout as layout;
 #[cfg(feature = "mpi")]

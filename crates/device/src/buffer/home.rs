@@ -20,6 +20,7 @@ use crate::{Backend, Deadline, DeviceError, Memory};
 /// Where buffers can be at home: a stream.
 pub trait Home: Send + Sync {
     /// Waits until no task uses buffer number `number`, then calls [`WeakBuffer::leave`] on it.
+    /// Where `is_sound` is false, tasks that failed are no error.
     ///
     /// # Errors
     /// The deadline passes; the wait would never end; or a task failed that should have written it.
@@ -28,6 +29,7 @@ pub trait Home: Send + Sync {
         buffer: BufferId,
         number: u32,
         deadline: Deadline,
+        is_sound: bool,
     ) -> Result<(), DeviceError>;
 
     /// Forgets buffer number `number`, of which the last handle has been dropped. Its `memory` is
@@ -55,7 +57,7 @@ impl std::fmt::Debug for WeakBuffer {
 }
 
 impl WeakBuffer {
-    /// The buffer, if somebody still has a handle.
+    /// The buffer, if there still is a handle.
     pub fn upgrade(&self) -> Option<Buffer> {
         self.0.upgrade().map(Buffer)
     }
@@ -130,6 +132,14 @@ impl Buffer {
         unsafe { self.move_out() }
     }
 
+    /// Waits until no user of the buffer is left, and has every use refused from then on.
+    pub(super) fn revoke(&self) -> Result<(), DeviceError> {
+        let host = HostUse { is_sound: false, ..HostUse::new(true, false) };
+        let _entered = self.enter(host, Deadline::NEVER)?;
+        self.0.uses.revoke();
+        Ok(())
+    }
+
     /// Takes the buffer out of a home that has come to its end.
     ///
     /// # Errors
@@ -149,8 +159,9 @@ impl Buffer {
         Ok(())
     }
 
-    /// Waits until nobody uses the buffer, then lets its home occupy it, unless it does: `occupy` gets the address
-    /// of its first byte, and returns `true` if tasks may use it from now on.
+    /// Waits until no other user is left, then lets the buffer's home occupy it, unless it does.
+    /// `occupy` gets the address of the first byte, and returns `true` if tasks may use it from now
+    /// on.
     ///
     /// # Errors
     /// As [`Buffer::write`]; where work that should have written the buffer failed; and for memory

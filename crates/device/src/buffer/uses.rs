@@ -34,6 +34,8 @@ struct Counts {
     /// itself.
     mapped_by: Vec<ThreadId>,
     home: Option<AtHome>,
+    /// The memory was lent, and is no longer.
+    is_revoked: bool,
     sleepers: u32,
     /// Changes when those who wait are to look again.
     wakes: u64,
@@ -80,13 +82,15 @@ impl Counts {
 pub(super) struct HostUse {
     pub(super) writes: bool,
     pub(super) is_map: bool,
+    /// The bytes must be what they should be: no task that should have written them failed.
+    pub(super) is_sound: bool,
     /// Who made it.
     pub(super) thread: ThreadId,
 }
 
 impl HostUse {
     pub(super) fn new(writes: bool, is_map: bool) -> Self {
-        Self { writes, is_map, thread: current().id() }
+        Self { writes, is_map, is_sound: true, thread: current().id() }
     }
 }
 
@@ -105,7 +109,7 @@ impl Lease {
         let uses = &buffer.0.uses;
         let mut counts = uses.lock();
         loop {
-            counts = uses.vacate(&buffer, counts, Deadline::NEVER)?;
+            counts = uses.vacate(&buffer, counts, Deadline::NEVER, true)?;
             let host_conflicts = counts.host_writer || (writes && counts.host_readers > 0);
             if !host_conflicts {
                 break;
@@ -207,7 +211,7 @@ impl Uses {
         let began = Instant::now();
         let mut counts = self.lock();
         loop {
-            counts = self.vacate(buffer, counts, deadline)?;
+            counts = self.vacate(buffer, counts, deadline, host.is_sound)?;
             if !counts.conflict(host) {
                 break;
             }
@@ -280,11 +284,15 @@ impl Uses {
         buffer: &Buffer,
         mut counts: MutexGuard<'a, Counts>,
         deadline: Deadline,
+        is_sound: bool,
     ) -> Result<MutexGuard<'a, Counts>, DeviceError> {
+        if counts.is_revoked {
+            return Err(DeviceError::LoanEnded { buffer: buffer.id() });
+        }
         while let Some(at_home) = counts.home.as_ref().filter(|at_home| at_home.is_occupied) {
             let (home, number) = (at_home.home.clone(), at_home.number);
             drop(counts);
-            home.vacate(buffer.id(), number, deadline)?;
+            home.vacate(buffer.id(), number, deadline, is_sound)?;
             counts = self.lock();
         }
         Ok(counts)
@@ -298,6 +306,11 @@ impl Uses {
             counts.home = Some(at_home);
         }
         is_free
+    }
+
+    /// Refuses every use from now on.
+    pub(super) fn revoke(&self) {
+        self.lock().is_revoked = true;
     }
 
     pub(super) fn is_bound(&self) -> bool {

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use syncline_tensor::{Access, Arg, BufferId, View};
+use syncline_tensor::{Access, Arg, BufferId, Region, View};
 
 use super::Scalar;
 use crate::{DeviceError, Element};
@@ -227,10 +227,7 @@ impl<'a> KernelArgs<'a> {
     /// All elements of a contiguous argument, to read.
     pub fn slice<T: Element>(&self, arg: usize) -> Result<&'a [T], DeviceError> {
         let (pointer, count) = self.contiguous::<T>(arg)?;
-        self.refuse_shared_by_blocks(arg)?;
-        self.refuse_aliases_of_blocks(arg)?;
-        self.refuse_overlap(arg, self.taken.unique.get() | self.taken.strided_mut.get())?;
-        self.note(&self.taken.shared, arg);
+        self.take_shared(arg)?;
         // SAFETY: `contiguous` checked type, alignment and layout; `from_raw` promises that nobody
         // else writes these bytes during `'a`, and no slice for writing overlaps them (just
         // checked, and refused from now on).
@@ -291,12 +288,33 @@ impl<'a> KernelArgs<'a> {
         Ok(StridedMut(Strided { base, view: &self.all()[arg].view, element: PhantomData }))
     }
 
+    /// Notes that argument `arg` is taken as references to read.
+    #[inline]
+    pub(super) fn take_shared(&self, arg: usize) -> Result<(), DeviceError> {
+        self.refuse_shared_by_blocks(arg)?;
+        self.refuse_aliases_of_blocks(arg)?;
+        self.refuse_overlap(arg, self.taken.unique.get() | self.taken.strided_mut.get())?;
+        self.note(&self.taken.shared, arg);
+        Ok(())
+    }
+
+    /// Notes that argument `arg` is taken as the only references to its bytes.
+    #[inline]
+    pub(super) fn take_unique(&self, arg: usize) -> Result<(), DeviceError> {
+        self.refuse_shared_by_blocks(arg)?;
+        self.refuse_read_only(arg)?;
+        self.refuse_aliases_of_blocks(arg)?;
+        self.refuse_overlap(arg, self.taken.any())?;
+        self.note(&self.taken.unique, arg);
+        Ok(())
+    }
+
     fn get(&self, arg: usize) -> Result<&'a RawArg, DeviceError> {
         self.all().get(arg).ok_or_else(|| bad(arg, format!("there are {} arguments", self.len())))
     }
 
     /// The address of an argument whose elements are `T`s, each aligned.
-    fn typed<T: Element>(&self, arg: usize) -> Result<*mut T, DeviceError> {
+    pub(super) fn typed<T: Element>(&self, arg: usize) -> Result<*mut T, DeviceError> {
         let raw = self.get(arg)?;
         if arg >= u64::BITS as usize {
             return Err(bad(arg, "only the first 64 can be taken: use `pointer`".into()));
@@ -377,7 +395,7 @@ impl<'a> KernelArgs<'a> {
             let other = left.trailing_zeros() as usize;
             left &= left - 1;
             let theirs = self.place(other);
-            if mine.start < theirs.end && theirs.start < mine.end {
+            if mine.start < theirs.end && theirs.start < mine.end && self.shares_bytes(arg, other) {
                 return Err(bad(
                     arg,
                     format!("it overlaps argument {other}, which was taken before"),
@@ -385,6 +403,14 @@ impl<'a> KernelArgs<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Returns `true` if two arguments have a byte in common, or may have. Tiles of one matrix may
+    /// interleave without it.
+    #[cold]
+    fn shares_bytes(&self, one: usize, other: usize) -> bool {
+        let (one, other) = (&self.all()[one], &self.all()[other]);
+        one.base != other.base || Region::of(&one.view).overlaps(&Region::of(&other.view))
     }
 
     /// The addresses from the first byte of an argument to its last; nothing for an empty one.
@@ -406,7 +432,7 @@ impl Taken {
     }
 }
 
-fn bad(arg: usize, message: String) -> DeviceError {
+pub(super) fn bad(arg: usize, message: String) -> DeviceError {
     DeviceError::BadArgument { arg, message }
 }
 

@@ -1,4 +1,4 @@
-//! Memory that the host reaches, whoever owns it.
+//! Memory that the host reaches, of any owner.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -24,7 +24,7 @@ impl<O> std::fmt::Debug for HostBytes<O> {
     }
 }
 
-// SAFETY: address and size never change; whoever made this vouches for the bytes until it is
+// SAFETY: address and size never change; `HostBytes::new` was promised the bytes until it is
 // dropped.
 unsafe impl<O: Send + 'static> Memory for HostBytes<O> {
     fn bytes(&self) -> u64 {
@@ -36,7 +36,7 @@ unsafe impl<O: Send + 'static> Memory for HostBytes<O> {
     }
 
     unsafe fn read(&self, offset: u64, target: &mut [u8]) -> Result<(), DeviceError> {
-        // SAFETY: the caller vouches for the range and that nobody writes it.
+        // SAFETY: the caller vouches for the range and that no other writes it.
         unsafe {
             let source = self.base.as_ptr().add(offset as usize);
             std::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), target.len());
@@ -45,7 +45,7 @@ unsafe impl<O: Send + 'static> Memory for HostBytes<O> {
     }
 
     unsafe fn write(&self, offset: u64, source: &[u8]) -> Result<(), DeviceError> {
-        // SAFETY: the caller vouches for the range and that nobody touches it.
+        // SAFETY: the caller vouches for the range and that no other touches it.
         unsafe {
             let target = self.base.as_ptr().add(offset as usize);
             std::ptr::copy_nonoverlapping(source.as_ptr(), target, source.len());
@@ -62,7 +62,7 @@ impl<O> HostBytes<O> {
     /// `bytes` bytes from `base` on.
     ///
     /// # Safety
-    /// They stay allocated, initialised and nobody else's until `owner` is dropped.
+    /// They stay allocated, initialised and no other's until `owner` is dropped.
     pub(crate) unsafe fn new(base: NonNull<u8>, bytes: u64, owner: O) -> Self {
         Self { base, bytes, _owner: owner }
     }

@@ -1,7 +1,7 @@
 //! Arguments in memory of the test's own.
 
 use syncline_device::{Kernel, KernelArgs, RawArg, Scalar};
-use syncline_kernels::reference::Tensor;
+use syncline_kernels::reference::Doubles;
 use syncline_tensor::{Access, Arg, BufferId, Dtype, View};
 use syncline_testing::Rng;
 
@@ -71,7 +71,7 @@ impl Held {
         self.bytes[place..place + N].copy_from_slice(&bytes);
     }
 
-    pub fn get(&self) -> Tensor {
+    pub fn get(&self) -> Doubles {
         let at = |place: usize| {
             let bytes = &self.bytes[place..];
             match self.view.dtype() {
@@ -91,7 +91,7 @@ impl Held {
             }
         };
         let shape: Vec<usize> = self.view.shape().iter().map(|&size| size as usize).collect();
-        Tensor::new(&shape, self.places().into_iter().map(at).collect())
+        Doubles::new(&shape, self.places().into_iter().map(at).collect())
     }
 
     /// The argument, in a buffer of this number.

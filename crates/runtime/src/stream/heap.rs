@@ -34,7 +34,7 @@ pub(crate) struct Entry {
     has_handle: bool,
     /// Made by a task inside the task in this slot, which has not ended: others keep off.
     pub(crate) inside: bool,
-    /// Tasks may use it without asking: nobody else does.
+    /// Tasks may use it without asking: it has no other user.
     pub(crate) is_occupied: bool,
     is_vacant: bool,
     buffer: Option<WeakBuffer>,
@@ -47,7 +47,7 @@ pub(crate) struct Entry {
 // SAFETY: the addresses in here belong to memory that lives as long as the entry is used.
 unsafe impl Send for Heap {}
 
-/// A buffer that has gone, and what is left of it, to be dropped under no lock.
+/// A buffer that has gone, and its memory, to be dropped under no lock.
 #[derive(Debug)]
 pub(crate) struct Gone {
     pub(crate) id: BufferId,
@@ -165,7 +165,7 @@ impl Heap {
         entry.is_occupied = false;
         if let Some(buffer) = &entry.buffer {
             // SAFETY: no task uses it, and none begins to before it is occupied again: submissions
-            // look for that under the submit lock, which the caller holds.
+            // check that under the submit lock, which the caller holds.
             unsafe { buffer.leave() };
         }
         true

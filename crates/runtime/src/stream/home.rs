@@ -1,7 +1,7 @@
 //! Buffers that are at home in a stream: how they come, and how others get at them.
 //!
-//! A stream knows a buffer by a number, and runs tasks on it without asking anybody while it
-//! *occupies* it (`syncline_device::Home`). Others have it vacated, under the submit lock, when no
+//! A stream knows a buffer by a number, and runs tasks on it without asking while it *occupies*
+//! it (`syncline_device::Home`). Others have it vacated, under the submit lock, when no
 //! task uses it; the next task that does is held up in `submit` until the stream occupies it again.
 
 use std::sync::Arc;
@@ -56,12 +56,12 @@ impl Shared {
         }
     }
 
-    /// Waits until nobody else uses the buffer; tasks may from then on.
+    /// Waits until the buffer has no other user; tasks may use it from then on.
     fn occupy(&self, buffer: &Buffer, number: u32, deadline: Deadline) -> Result<(), DeviceError> {
         buffer.occupy(deadline, |base| self.lock().heap.occupy(number, buffer.id(), base.as_ptr()))
     }
 
-    /// Finds a task's buffers. Returns one that somebody else may be using.
+    /// Finds a task's buffers. Returns one that others may be using.
     #[inline]
     pub(crate) fn find_places(&self, state: &RootState, spec: &mut TaskSpec) -> Option<usize> {
         let TaskSpec { args, places, .. } = spec;
@@ -157,24 +157,30 @@ impl Home for Shared {
         buffer: BufferId,
         number: u32,
         deadline: Deadline,
+        is_sound: bool,
     ) -> Result<(), DeviceError> {
-        let mut asked = false;
+        let mut asked = !is_sound;
         loop {
             let mut state = self.lock();
             self.reclaim(&mut state);
             let Some(handle) = state.heap.handle(number, buffer) else { return Ok(()) };
             // A task that failed may have left anything: whether it wrote this buffer, a host
             // access finds out.
-            let is_sound = asked || self.ring.failures_live() == 0;
-            if is_sound && state.heap.vacate(number) {
+            let answers = asked || self.ring.failures_live() == 0;
+            if answers && state.heap.vacate(number) {
                 return Ok(());
             }
             drop(state);
             let opened = self.open((&handle, number), Access::InOut, "use by others", deadline);
-            drop(opened.map_err(|error| {
-                let message = error.to_string().into();
-                DeviceError::UsedByStream { buffer, message }
-            })?);
+            match opened {
+                // A writer failed, and all that came before has ended.
+                Err(StreamError::TaskFailed { .. }) if !is_sound => {}
+                Err(error) => {
+                    let message = error.to_string().into();
+                    return Err(DeviceError::UsedByStream { buffer, message });
+                }
+                Ok(access) => drop(access),
+            }
             asked = true;
         }
     }

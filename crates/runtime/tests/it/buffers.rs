@@ -1,5 +1,5 @@
-//! One buffer in streams, plans, transfers, kernels and the host's hands: whoever uses it, what
-//! conflicts is ordered, or refused.
+//! One buffer in streams, plans, transfers, kernels and the host's hands:
+//! conflicting uses are ordered, or refused.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -49,10 +49,10 @@ fn plan(executor: &UnifiedExecutor) -> LoadedPlan {
 }
 
 #[test]
-fn whoever_uses_a_buffer_conflicting_uses_come_in_submission_order() {
+fn conflicting_uses_of_a_buffer_come_in_submission_order() {
     let (executor, cpu, _) = two_devices(ExecutorOptions::default());
     let device = executor.context(cpu).expect("it has it").device().clone();
-    for_seeds("whoever_uses_a_buffer", 60, |rng| {
+    for_seeds("conflicting_uses_of_a_buffer_come_in_submission_order", 60, |rng| {
         let streams = [stream(), stream()];
         let mut plan = plan(&executor);
         let buffers =
@@ -164,7 +164,7 @@ fn waits_for_oneself_are_refused() {
 }
 
 #[test]
-fn what_a_failed_task_should_have_written_is_refused_to_everybody() {
+fn the_bytes_of_a_failed_task_are_refused_to_all_users() {
     let (stream, buffer) = (stream(), Buffer::from(vec![0u64]));
     let fails = Task::new("fails").inout(&buffer, word()).body(|_| Err("no such luck"));
     stream.submit(fails).expect("room");

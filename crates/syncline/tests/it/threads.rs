@@ -80,7 +80,7 @@ threads! { true true:
 }
 threads! { true true:
     kernels::KernelError, kernels::Entry, kernels::Library, kernels::Parameter, kernels::ScalarParameter,
-    kernels::Signature, kernels::Tolerance, kernels::reference::Tensor,
+    kernels::Signature, kernels::Tolerance, kernels::reference::Doubles,
 }
 threads! { true true:
     runtime::DeviceContext, runtime::ExecutorError, runtime::ExecutorOptions, runtime::Path,

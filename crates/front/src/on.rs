@@ -1,0 +1,62 @@
+//! Tasks for some devices.
+
+use syncline_device::{Element, Kernel, Scalar};
+
+use crate::access::{Arguments, Open, Sealed};
+use crate::submit::{Described, Outcome, Submit};
+use crate::{Result, Tensor};
+
+/// Takes tasks that run on some devices; see [`Submit::on`].
+#[derive(Debug)]
+pub struct OnDevices<'t, S> {
+    to: &'t S,
+    devices: &'t [&'t str],
+}
+
+impl<'t, S: Submit> OnDevices<'t, S> {
+    pub(crate) fn new(to: &'t S, devices: &'t [&'t str]) -> Self {
+        Self { to, devices }
+    }
+
+    fn described<'d>(
+        &'d self,
+        mut described: Described<'d, S::Handle>,
+    ) -> Described<'d, S::Handle> {
+        if described.devices.is_empty() {
+            described.devices = self.devices.iter().map(|&device| device.into()).collect();
+        }
+        described
+    }
+}
+
+impl<S> Sealed for OnDevices<'_, S> {}
+
+impl<S: Submit> Submit for OnDevices<'_, S> {
+    type Handle = S::Handle;
+
+    fn zeros<T: Element>(&self, shape: impl AsRef<[usize]>) -> Result<Tensor<T>> {
+        self.to.zeros(shape)
+    }
+
+    fn submit_body<A: Arguments, F, O: Outcome + 'static>(
+        &self,
+        described: Described<'_, Self::Handle>,
+        arguments: &A,
+        body: F,
+    ) -> Result<Self::Handle>
+    where
+        F: for<'a> Fn(<A::Kinds as Open>::Refs<'a>) -> O + Send + Sync + 'static,
+    {
+        self.to.submit_body(self.described(described), arguments, body)
+    }
+
+    fn submit_kernel<A: Arguments>(
+        &self,
+        described: Described<'_, Self::Handle>,
+        arguments: &A,
+        kernel: &Kernel,
+        scalars: &[Scalar],
+    ) -> Result<Self::Handle> {
+        self.to.submit_kernel(self.described(described), arguments, kernel, scalars)
+    }
+}
