@@ -18,8 +18,3 @@ use crate::{Allocator, DeviceSpec};
 pub fn host_memory(cap_bytes: u64) -> Arc<dyn Allocator> {
     Arc::new(memory::CpuAllocator::new(DeviceSpec::CPU, cap_bytes))
 }
-
-/// An allocator of `device` that never has memory, for buffers that stand for others.
-pub fn no_memory(device: DeviceSpec) -> Arc<dyn Allocator> {
-    Arc::new(memory::CpuAllocator::new(device, 0))
-}

@@ -73,6 +73,10 @@ pub enum DeviceError {
     )]
     WaitsInCircle { buffer: BufferId },
     #[error(
+        "a tensor of a recording has no memory before the plan runs: the tasks that are recorded cannot depend on it"
+    )]
+    Placeholder,
+    #[error(
         "buffer {buffer} was over memory lent for a scope or a call, which has ended: lend it again"
     )]
     LoanEnded { buffer: BufferId },

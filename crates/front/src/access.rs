@@ -27,14 +27,14 @@ pub struct Reduce<'t, T>(pub(crate) &'t Tensor<T>);
 pub struct Commute<'t, T>(pub(crate) &'t Tensor<T>);
 
 mod sealed {
-    pub trait Sealed {}
+    pub trait Closed {}
 }
-pub(crate) use sealed::Sealed;
+pub(crate) use sealed::Closed;
 
 /// How the arguments of a body are opened. Each access has a type of its own for this, which
 /// borrows no tensor.
 #[doc(hidden)]
-pub trait Open: Sealed + 'static {
+pub trait Open: Closed + 'static {
     /// What the body gets.
     type Refs<'a>;
     /// Number of arguments.
@@ -49,7 +49,7 @@ pub trait Open: Sealed + 'static {
     message = "`{Self}` is no access of a tensor, nor a tuple of up to 12",
     note = "tensors have `read()`, `write()`, `update()`, `reduce()` and `commute()`"
 )]
-pub trait Arguments: Sealed {
+pub trait Arguments: Closed {
     /// How the body's arguments are opened.
     #[doc(hidden)]
     type Kinds: Open;
@@ -69,8 +69,8 @@ pub struct ToRead<T>(std::marker::PhantomData<fn() -> T>);
 #[derive(Debug)]
 pub struct ToChange<T>(std::marker::PhantomData<fn() -> T>);
 
-impl<T> Sealed for ToRead<T> {}
-impl<T> Sealed for ToChange<T> {}
+impl<T> Closed for ToRead<T> {}
+impl<T> Closed for ToChange<T> {}
 
 impl<T: Element> Open for ToRead<T> {
     type Refs<'a> = TensorRef<'a, T>;
@@ -94,7 +94,7 @@ impl<T: Element> Open for ToChange<T> {
 
 macro_rules! accesses {
     ($($name:ident: $kind:ident, $access:ident;)*) => {$(
-        impl<T> Sealed for $name<'_, T> {}
+        impl<T> Closed for $name<'_, T> {}
 
         impl<T: Element> Arguments for $name<'_, T> {
             type Kinds = $kind<T>;
@@ -121,7 +121,7 @@ accesses! {
 
 macro_rules! tuples {
     ($($name:ident)*) => {
-        impl<$($name),*> Sealed for ($($name,)*) {}
+        impl<$($name),*> Closed for ($($name,)*) {}
 
         impl<$($name: Open),*> Open for ($($name,)*) {
             type Refs<'a> = ($($name::Refs<'a>,)*);

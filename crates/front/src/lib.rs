@@ -1,9 +1,9 @@
 //! The front end: typed tensors, and tasks that run live, recorded or serially.
 //!
 //! A program is a function over `&impl` [`Submit`]. A [`Tensor`] says what a task touches and how;
-//! its body gets typed references, and rows of them as slices. [`RunTasks::scope`] runs the function
-//! live, over slices of the caller's too; [`RecordTasks::record`] makes a plan of it for any
-//! devices; [`Serial`] runs it task by task; a
+//! its body gets typed references, and rows of them as slices. [`RunTasks::scope`] runs the
+//! function live, over slices of the caller's too; [`RecordTasks::record`] makes a plan of it for
+//! any devices; [`Serial`] runs it task by task; a
 //! [`Stream`](syncline_runtime::stream::Stream) goes on for ever.
 //!
 //! ```
@@ -51,6 +51,7 @@ mod record;
 mod serial;
 mod submit;
 mod tensor;
+mod wait;
 
 pub use access::{Arguments, Commute, Read, Reduce, Update, Write};
 pub use error::{Error, ErrorKind, Result};
@@ -58,6 +59,7 @@ pub use live::{LiveScope, RunTasks};
 pub use on::OnDevices;
 pub use record::{Bind, Bound, Plan, RecordTasks, Recorder};
 pub use serial::{Done, Serial};
-pub use submit::{Outcome, Submit, TaskBuilder};
+pub use submit::{BodyOutcome, Submit, TaskBuilder};
 pub use syncline_device::{Element, TensorMut, TensorRef};
 pub use tensor::{Tensor, Tiles};
+pub use wait::{TaskFuture, WhenDone};

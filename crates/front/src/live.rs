@@ -6,11 +6,11 @@ use syncline_device::{Backend, DeviceSpec, Element, Kernel, Loans, Scalar, lendi
 use syncline_runtime::UnifiedExecutor;
 use syncline_runtime::stream::{Stream, StreamOptions, Task, TaskHandle};
 
-use crate::access::{Arguments, Open, Sealed};
-use crate::submit::{Described, Outcome, Submit, call};
+use crate::access::{Arguments, Closed, Open};
+use crate::submit::{BodyOutcome, Described, Submit, call};
 use crate::{Error, ErrorKind, Result, Tensor};
 
-impl Sealed for Stream {}
+impl Closed for Stream {}
 
 /// The task without its body, its buffers at home in `stream`.
 #[inline]
@@ -59,7 +59,7 @@ impl Submit for Stream {
     }
 
     #[inline]
-    fn submit_body<A: Arguments, F, O: Outcome + 'static>(
+    fn submit_body<A: Arguments, F, O: BodyOutcome + 'static>(
         &self,
         description: Described<'_, TaskHandle>,
         arguments: &A,
@@ -136,7 +136,7 @@ impl fmt::Debug for LiveScope<'_, '_> {
     }
 }
 
-impl Sealed for LiveScope<'_, '_> {}
+impl Closed for LiveScope<'_, '_> {}
 
 impl Submit for LiveScope<'_, '_> {
     type Handle = TaskHandle;
@@ -146,7 +146,7 @@ impl Submit for LiveScope<'_, '_> {
     }
 
     #[inline]
-    fn submit_body<A: Arguments, F, O: Outcome + 'static>(
+    fn submit_body<A: Arguments, F, O: BodyOutcome + 'static>(
         &self,
         described: Described<'_, TaskHandle>,
         arguments: &A,

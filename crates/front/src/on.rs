@@ -2,8 +2,8 @@
 
 use syncline_device::{Element, Kernel, Scalar};
 
-use crate::access::{Arguments, Open, Sealed};
-use crate::submit::{Described, Outcome, Submit};
+use crate::access::{Arguments, Closed, Open};
+use crate::submit::{BodyOutcome, Described, Submit};
 use crate::{Result, Tensor};
 
 /// Takes tasks that run on some devices; see [`Submit::on`].
@@ -29,7 +29,7 @@ impl<'t, S: Submit> OnDevices<'t, S> {
     }
 }
 
-impl<S> Sealed for OnDevices<'_, S> {}
+impl<S> Closed for OnDevices<'_, S> {}
 
 impl<S: Submit> Submit for OnDevices<'_, S> {
     type Handle = S::Handle;
@@ -38,7 +38,7 @@ impl<S: Submit> Submit for OnDevices<'_, S> {
         self.to.zeros(shape)
     }
 
-    fn submit_body<A: Arguments, F, O: Outcome + 'static>(
+    fn submit_body<A: Arguments, F, O: BodyOutcome + 'static>(
         &self,
         described: Described<'_, Self::Handle>,
         arguments: &A,

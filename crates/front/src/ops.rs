@@ -21,11 +21,11 @@ use half::{bf16, f16};
 use syncline_device::{Element, Kernel, Scalar};
 use syncline_kernels::Library;
 
-use crate::access::Sealed;
+use crate::access::Closed;
 use crate::{Arguments, Error, ErrorKind, Result, Submit, Tensor};
 
 /// Elements that kernels compute with.
-pub trait Number: Element + Sealed {}
+pub trait Number: Element + Closed {}
 /// Floats that matrices are multiplied in.
 pub trait Real: Number {}
 /// Floats that all kernels take.
@@ -35,7 +35,7 @@ pub trait RowId: Number {}
 
 macro_rules! numbers {
     ($($element:ty: $($class:ident)*;)*) => {$(
-        impl Sealed for $element {}
+        impl Closed for $element {}
         $(impl $class for $element {})*
     )*};
 }
@@ -196,8 +196,8 @@ pub fn softmax_causal<T: Float>(to: &impl Submit, x: &Tensor<T>) -> Result<Tenso
     unary(to, "softmax", x, &[Scalar::Bool(true)])
 }
 
-/// The softmax of each row of `x + mask`, where the mask has a large negative number for what is
-/// not seen.
+/// The softmax of each row of `x + mask`, where the mask has a large negative number for elements
+/// that are not seen.
 ///
 /// # Errors
 /// The shapes do not go together.

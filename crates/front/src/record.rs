@@ -13,8 +13,8 @@ use syncline_runtime::UnifiedExecutor;
 use syncline_runtime::replay::{Bindings, LoadedPlan, TaskBody};
 use syncline_tensor::{Arg, BufferId, TaskId, View};
 
-use crate::access::{Arguments, Open, Sealed};
-use crate::submit::{Described, Outcome, Submit, call};
+use crate::access::{Arguments, Closed, Open};
+use crate::submit::{BodyOutcome, Described, Submit, call};
 use crate::{Error, ErrorKind, Result, Tensor};
 
 /// Records tasks for an executor's devices; see [`RecordTasks::record`].
@@ -91,7 +91,7 @@ impl<'e> Recorder<'e> {
         host.or_else(|| self.devices().next()).unwrap_or(DeviceSpec::CPU).to_string()
     }
 
-    /// The devices that a task may run on: those asked for, of those that `has_body` accepts.
+    /// The devices that a task may run on: of the devices asked for, each that `has_body` accepts.
     fn places<H>(
         &self,
         described: &Described<'_, H>,
@@ -159,7 +159,7 @@ impl State {
         if let Some(id) = self.ids.get(&buffer.id()) {
             return Ok(*id);
         }
-        if buffer.device() == NOWHERE {
+        if buffer.is_placeholder() {
             let message = "a tensor of another recording has no memory: bind it, or declare an \
                            input of the same shape here";
             return Err(Error::new(ErrorKind::Usage, message));
@@ -172,15 +172,11 @@ impl State {
     }
 }
 
-/// The device of tensors without memory.
-const NOWHERE: DeviceSpec = DeviceSpec::cpu(u32::MAX);
-
 /// A tensor without memory, known to a recording.
 fn placeholder<T: Element>(shape: &[usize]) -> Result<Tensor<T>> {
     let shape: Vec<u64> = shape.iter().map(|&size| size as u64).collect();
     let view = View::contiguous(T::DTYPE, &shape)?;
-    let buffer = Buffer::new(syncline_device::cpu::no_memory(NOWHERE), view.bytes());
-    Tensor::from_parts(&buffer, view)
+    Tensor::from_parts(&Buffer::placeholder(view.bytes()), view)
 }
 
 impl fmt::Debug for Recorder<'_> {
@@ -189,7 +185,7 @@ impl fmt::Debug for Recorder<'_> {
     }
 }
 
-impl Sealed for Recorder<'_> {}
+impl Closed for Recorder<'_> {}
 
 impl Submit for Recorder<'_> {
     type Handle = TaskId;
@@ -204,7 +200,7 @@ impl Submit for Recorder<'_> {
         Ok(tensor)
     }
 
-    fn submit_body<A: Arguments, F, O: Outcome + 'static>(
+    fn submit_body<A: Arguments, F, O: BodyOutcome + 'static>(
         &self,
         described: Described<'_, TaskId>,
         arguments: &A,
@@ -364,7 +360,7 @@ impl<'b> Bound<'b> {
 }
 
 /// What can be bound to an input of a plan: a tensor, or a slice or vector that is used in place.
-pub trait Bind<'b>: Sealed {
+pub trait Bind<'b>: Closed {
     /// The same without its type.
     #[doc(hidden)]
     fn into_value(self) -> Box<dyn Value<'b> + 'b>;
@@ -383,7 +379,7 @@ fn mismatch(given: &View, wanted: &View) -> Error {
     Error::new(ErrorKind::Shape, message)
 }
 
-impl<T> Sealed for &Tensor<T> {}
+impl<T> Closed for &Tensor<T> {}
 
 impl<'b, T: Element> Bind<'b> for &'b Tensor<T> {
     fn into_value(self) -> Box<dyn Value<'b> + 'b> {
@@ -405,8 +401,8 @@ impl<'b, T: Element> Value<'b> for &'b Tensor<T> {
     }
 }
 
-impl<T> Sealed for &mut [T] {}
-impl<T> Sealed for &mut Vec<T> {}
+impl<T> Closed for &mut [T] {}
+impl<T> Closed for &mut Vec<T> {}
 
 impl<'b, T: Element> Bind<'b> for &'b mut [T] {
     fn into_value(self) -> Box<dyn Value<'b> + 'b> {

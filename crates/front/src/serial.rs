@@ -3,9 +3,9 @@
 use syncline_device::{BufferView, Element, Kernel, Scalar, call_now};
 use syncline_tensor::Access;
 
-use crate::access::{Arguments, Open, Sealed};
+use crate::access::{Arguments, Closed, Open};
 use crate::live::refuse_devices;
-use crate::submit::{Described, Outcome, Submit, call};
+use crate::submit::{BodyOutcome, Described, Submit, call};
 use crate::{Error, ErrorKind, Result, Tensor};
 
 /// Runs each task at once, on the calling thread: what all other ways must agree with.
@@ -28,7 +28,7 @@ fn failed<H>(described: &Described<'_, H>, message: &str) -> Error {
     Error::new(ErrorKind::Task, format!("task `{}` failed: {message}", described.name))
 }
 
-impl Sealed for Serial {}
+impl Closed for Serial {}
 
 impl Submit for Serial {
     type Handle = Done;
@@ -37,7 +37,7 @@ impl Submit for Serial {
         Tensor::zeros(shape)
     }
 
-    fn submit_body<A: Arguments, F, O: Outcome + 'static>(
+    fn submit_body<A: Arguments, F, O: BodyOutcome + 'static>(
         &self,
         described: Described<'_, Done>,
         arguments: &A,

@@ -5,26 +5,26 @@ use std::fmt;
 
 use syncline_device::{Element, Kernel, KernelArgs, Scalar};
 
-use crate::access::{Arguments, Open, Sealed};
+use crate::access::{Arguments, Closed, Open};
 use crate::{OnDevices, Result, Tensor};
 
 /// What a body returns: nothing, or a result with any error.
-pub trait Outcome: Sealed {
+pub trait BodyOutcome: Closed {
     /// The error as text, with its causes.
     #[doc(hidden)]
     fn into_result(self) -> Result<(), String>;
 }
 
-impl Outcome for () {
+impl BodyOutcome for () {
     #[inline]
     fn into_result(self) -> Result<(), String> {
         Ok(())
     }
 }
 
-impl<E> Sealed for std::result::Result<(), E> {}
+impl<E> Closed for std::result::Result<(), E> {}
 
-impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> Outcome for std::result::Result<(), E> {
+impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> BodyOutcome for std::result::Result<(), E> {
     #[inline]
     fn into_result(self) -> Result<(), String> {
         self.map_err(|error| text_of(&*error.into()))
@@ -49,7 +49,7 @@ fn text_of(error: &(dyn std::error::Error + 'static)) -> String {
 
 /// Opens a body's arguments and calls it.
 #[inline]
-pub(crate) fn call<K: Open, O: Outcome>(
+pub(crate) fn call<K: Open, O: BodyOutcome>(
     args: &KernelArgs<'_>,
     body: impl for<'a> FnOnce(K::Refs<'a>) -> O,
 ) -> Result<(), String> {
@@ -88,7 +88,7 @@ pub struct Described<'t, H> {
 /// assert_eq!(x.to_vec()?, [4.0, 8.0]);
 /// # Ok::<(), syncline_front::Error>(())
 /// ```
-pub trait Submit: Sealed + Sized {
+pub trait Submit: Closed + Sized {
     /// A task that was submitted, for others to come after.
     type Handle: Clone + fmt::Debug;
 
@@ -117,7 +117,7 @@ pub trait Submit: Sealed + Sized {
 
     /// Submits a task with a closure.
     #[doc(hidden)]
-    fn submit_body<A: Arguments, F, O: Outcome + 'static>(
+    fn submit_body<A: Arguments, F, O: BodyOutcome + 'static>(
         &self,
         described: Described<'_, Self::Handle>,
         arguments: &A,
@@ -182,7 +182,7 @@ impl<'t, S: Submit, A: Arguments> TaskBuilder<'t, S, A> {
     pub fn run<F, O>(self, body: F) -> Result<S::Handle>
     where
         F: for<'a> Fn(<A::Kinds as Open>::Refs<'a>) -> O + Send + Sync + 'static,
-        O: Outcome + 'static,
+        O: BodyOutcome + 'static,
     {
         self.to.submit_body(self.described, &self.arguments, body)
     }

@@ -224,7 +224,7 @@ impl<T: Element> Tensor<T> {
         Read(self)
     }
 
-    /// A task writes all elements, and does not look at what they were.
+    /// A task writes all elements, and reads none of them before.
     pub fn write(&self) -> Write<'_, T> {
         Write(self)
     }

@@ -51,7 +51,7 @@ pub use syncline_device::{
 };
 pub use syncline_front::{
     Bound, Error, ErrorKind, LiveScope, Plan, RecordTasks, Recorder, RunTasks, Serial, Submit,
-    Tensor, TensorMut, TensorRef, Tiles, bind, ops,
+    Tensor, TensorMut, TensorRef, Tiles, WhenDone, bind, ops,
 };
 pub use syncline_layout::{Layout, MeshLayout, PlanOptions, TensorSpec, TransferPlan};
 pub use syncline_plan::{BufferSpec, CompileOptions, ExecutionPlan, Machine, TaskGraph, TaskSpec};

@@ -26,7 +26,7 @@ pub use syncline_device::{
 };
 pub use syncline_front::{
     Bound, Error, ErrorKind, LiveScope, Plan, RecordTasks, Recorder, Result, RunTasks, Serial,
-    Submit, Tensor, Tiles, bind, ops,
+    Submit, Tensor, Tiles, WhenDone, bind, ops,
 };
 pub use syncline_runtime::UnifiedExecutor;
 pub use syncline_runtime::stream::{Stream, StreamOptions};

@@ -28,7 +28,39 @@ unsafe impl Allocator for Existing {
     }
 }
 
+/// In place of an allocator, for a buffer that stands for others.
+#[derive(Debug)]
+struct Nowhere;
+
+/// The device of buffers that stand for others.
+const NOWHERE: DeviceSpec = DeviceSpec::cpu(u32::MAX);
+
+// SAFETY: it never returns memory.
+unsafe impl Allocator for Nowhere {
+    fn device(&self) -> DeviceSpec {
+        NOWHERE
+    }
+
+    fn allocate(&self, _: u64) -> Result<Box<dyn Memory>, DeviceError> {
+        Err(DeviceError::Placeholder)
+    }
+
+    fn memory_use(&self) -> MemoryUse {
+        MemoryUse::default()
+    }
+}
+
 impl Buffer {
+    /// A buffer without memory, which stands for one that each run of a plan has.
+    pub fn placeholder(bytes: u64) -> Self {
+        Self::new(Arc::new(Nowhere), bytes)
+    }
+
+    /// Returns `true` for a [`Buffer::placeholder`].
+    pub fn is_placeholder(&self) -> bool {
+        self.device() == NOWHERE
+    }
+
     /// A buffer over memory of the host.
     pub(crate) fn over(memory: Box<dyn Memory>, bytes: u64) -> Self {
         static EXISTING: OnceLock<Arc<dyn Allocator>> = OnceLock::new();

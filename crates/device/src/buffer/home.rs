@@ -62,6 +62,14 @@ impl WeakBuffer {
         self.0.upgrade().map(Buffer)
     }
 
+    /// Says that tasks of its home may use the buffer: others have it vacated first. A home calls
+    /// it, and [`WeakBuffer::leave`], under the lock of its own flag, so that the two agree.
+    pub fn occupied(&self) {
+        if let Some(buffer) = self.upgrade() {
+            buffer.0.uses.set_occupied(true);
+        }
+    }
+
     /// Says that no task of its home uses the buffer any more: others may.
     ///
     /// # Safety
@@ -160,8 +168,8 @@ impl Buffer {
     }
 
     /// Waits until no other user is left, then lets the buffer's home occupy it, unless it does.
-    /// `occupy` gets the address of the first byte, and returns `true` if tasks may use it from now
-    /// on.
+    /// `occupy` gets the address of the first byte, and calls [`WeakBuffer::occupied`] if tasks may
+    /// use it from now on.
     ///
     /// # Errors
     /// As [`Buffer::write`]; where work that should have written the buffer failed; and for memory
@@ -169,7 +177,7 @@ impl Buffer {
     pub fn occupy(
         &self,
         deadline: Deadline,
-        occupy: impl FnOnce(NonNull<u8>) -> bool,
+        occupy: impl FnOnce(NonNull<u8>),
     ) -> Result<(), DeviceError> {
         let device = self.device();
         let unreachable = || DeviceError::Unsupported {
@@ -186,9 +194,7 @@ impl Buffer {
         self.refuse_failed(0, self.bytes())?;
         self.allocate()?;
         let base = self.host_pointer().ok_or_else(unreachable)?;
-        if occupy(base) {
-            self.0.uses.set_occupied(true);
-        }
+        occupy(base);
         Ok(())
     }
 }

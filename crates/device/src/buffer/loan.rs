@@ -2,8 +2,8 @@
 //!
 //! A buffer is a handle that can be kept anywhere, so no lifetime ends its use. Instead, when the
 //! call ends, each lent buffer is *revoked*: that waits until no user is left, and refuses every
-//! use from then on. All uses of a buffer's memory, by hosts, lanes, claims and streams, enter it first
-//! (`Uses`), so none is left and none can begin when the borrow ends.
+//! use from then on. All uses of a buffer's memory, by hosts, lanes, claims and streams, enter it
+//! first (`Uses`), so none is left and none can begin when the borrow ends.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;

@@ -1,10 +1,16 @@
 //! The front end.
 //!
 //! - `modes`: one function in a stream, a scope, a plan and serially, with the same result
-//! - `misuse`: what is refused, and how it is said
+//! - `awaiting`: tasks awaited under tokio and futures
+//! - `operations`: the built-in kernels as functions, against loops
+//! - `tensors`: views against the places that they mean
+//! - `misuse`: refusals, and what they say
 
+mod awaiting;
 mod misuse;
 mod modes;
+mod operations;
+mod tensors;
 
 use std::sync::Arc;
 
@@ -12,6 +18,7 @@ use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_front::{Bound, RecordTasks, Recorder, Result, RunTasks, Serial, Submit, Tensor};
 use syncline_runtime::UnifiedExecutor;
 use syncline_runtime::stream::{Stream, StreamOptions};
+use syncline_testing::for_seeds;
 
 /// An executor with one CPU device of two lanes.
 fn executor() -> UnifiedExecutor {
@@ -23,6 +30,14 @@ fn executor() -> UnifiedExecutor {
 
 fn stream() -> Stream {
     Stream::new(StreamOptions { workers: 2, ..Default::default() }).expect("valid")
+}
+
+#[test]
+fn operations_agree_with_loops_in_every_mode() {
+    let executor = executor();
+    for_seeds("operations_agree_with_loops_in_every_mode", 12, |rng| {
+        operations::agree(&executor, rng);
+    });
 }
 
 /// A program on tensors of the same shape.

@@ -145,15 +145,16 @@ impl Heap {
         self.get(index, id)?.buffer.as_ref()?.upgrade()
     }
 
-    /// Tasks may use the buffer from now on, whose first byte is at `base`. Returns `false` where
-    /// there is no such buffer any more.
-    pub(crate) fn occupy(&mut self, index: u32, id: BufferId, base: *mut u8) -> bool {
-        let is_there = self.get(index, id).is_some();
-        if is_there {
-            let entry = &mut self.entries[index as usize];
-            (entry.base, entry.is_occupied) = (base, true);
+    /// Tasks may use the buffer from now on, whose first byte is at `base`, if it is still here.
+    pub(crate) fn occupy(&mut self, index: u32, id: BufferId, base: *mut u8) {
+        if self.get(index, id).is_none() {
+            return;
         }
-        is_there
+        let entry = &mut self.entries[index as usize];
+        (entry.base, entry.is_occupied) = (base, true);
+        if let Some(buffer) = &entry.buffer {
+            buffer.occupied();
+        }
     }
 
     /// Leaves a buffer that no task uses to others. Returns `false` where one does.

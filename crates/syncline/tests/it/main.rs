@@ -5,6 +5,7 @@
 //! - `random`: random integer programs over CPU, Vulkan and OpenCL in one plan, against a serial
 //!   run of plain code
 //! - `programs`: Cholesky, a layer of a network and attention, over all three
+//! - `ops`: the operations of the front end in every mode, against loops
 //! - `doors`: every way to launch a kernel refuses calls that the kernel could not work with
 //! - `faults`: failures, cancels, many runs, and plans dropped half way
 //! - `threads`: which public types are `Send` and `Sync`
@@ -17,6 +18,7 @@
 mod doors;
 mod faults;
 mod found;
+mod ops;
 mod programs;
 mod random;
 mod threads;
