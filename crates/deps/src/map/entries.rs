@@ -200,6 +200,14 @@ impl<const N: usize> List<N> {
         (&self.inline[..(self.len as usize).min(N)], self.chain == NO_CHUNK)
     }
 
+    /// Returns the task of the first entry, or of the last first one where there is none; the least
+    /// task where there never was one.
+    #[inline]
+    pub(crate) fn last_begun(&self) -> TaskId {
+        const { assert!(N > 0) };
+        self.inline[0].task
+    }
+
     /// Some entry.
     #[inline]
     pub(crate) fn first(&self) -> Option<&Entry> {

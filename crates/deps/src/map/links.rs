@@ -309,13 +309,12 @@ impl TensorMap {
         for link in links {
             let other = &mut nodes[link.node()];
             let partly = !link.covers();
-            if partly && other.held.flags & CUT == 0 {
-                let comes_again = other.held.flags & FRESH == 0 && other.held.is_used_since(recent);
-                let is_new = previous.is_some_and(|task| other.held.is_used_since(task));
-                if comes_again || alone && is_new {
-                    other.held.mark_write(Mode::Write);
-                    continue;
-                }
+            let comes_again =
+                other.held.flags & (FRESH | CUT) == 0 && other.held.has_come_since(recent);
+            let is_new = || previous.is_some_and(|task| other.held.is_used_since(task));
+            if partly && (comes_again || alone && other.held.flags & CUT == 0 && is_new()) {
+                other.held.mark_write(Mode::Write);
+                continue;
             }
             let theirs = &mut cold[link.node()];
             if !other.is_idle() {

@@ -140,6 +140,12 @@ impl Generations {
         since(self.readers.first()) || since(self.writers.first())
     }
 
+    /// Returns `true` if the present readers or writers, or the last ones, began after `task`.
+    #[inline]
+    pub(super) fn has_come_since(&self, task: TaskId) -> bool {
+        self.readers.last_begun().max(self.writers.last_begun()) > task
+    }
+
     /// Takes note, in a remnant, of an access through its view. The access came after the write
     /// that has cut the remnant off, and is remembered for the whole view. Returns `true` if the
     /// remnant still remembers an access.

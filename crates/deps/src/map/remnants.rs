@@ -25,7 +25,7 @@ const REMNANTS_MAX: usize = 8;
 const PARTS_MAX: usize = 16;
 
 /// With more parts than this, neighbours are joined.
-const PARTS_FEW: usize = 8;
+const PARTS_FEW: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Remnant {
