@@ -51,12 +51,17 @@ fn overlaps_in_part(effort: Effort) -> Vec<Row> {
             let work = workloads::partial::workload(arguments, 10u64.pow(power));
             let name = format!("{name} 10^{power}");
             rows.push(row(&name, first(&work, if power > 4 { 1 } else { 3 })));
-            let stats = work.run(&mut Outcome::default()).stats();
+            let mut outcome = Outcome::default();
+            let stats = work.run(&mut outcome).stats();
             let once = |metric, median| {
                 let figure = Figure { median, spread: 0.0 };
                 Row::new("submit", &*name, metric, stats.tasks, figure)
             };
             rows.push(once("edges_per_task", stats.edges as f64 / stats.tasks as f64));
+            if power <= 4 {
+                let reduced = outcome.reduced() as f64;
+                rows.push(once("reduced_edges_per_task", reduced / stats.tasks as f64));
+            }
             rows.push(once("map_kib", stats.map.bytes as f64 / 1024.0));
         }
     }

@@ -5,7 +5,9 @@
 
 pub mod partial;
 
-use syncline_deps::{DepInputs, Edge, SubmitOptions, Submitter};
+use syncline_deps::{
+    DepGraph, DepInputs, Edge, OracleLimits, Reason, SubmitOptions, Submitter, reduced_graph,
+};
 use syncline_tensor::{Arg, BufferId, Dtype, View};
 
 /// Tasks, and the edges that were found for them.
@@ -25,6 +27,23 @@ impl Outcome {
         let submitted = submitter.submit(inputs, |edge| edges.push((*tasks, edge)));
         submitted.expect("the benchmark's views fit");
         self.tasks += 1;
+    }
+
+    /// Returns the number of edges that no other edges imply.
+    pub fn reduced(&self) -> usize {
+        let mut graph = DepGraph::new((0..self.tasks).collect());
+        let mut reasons = Vec::new();
+        for edges in self.edges.chunk_by(|a, b| a.0 == b.0) {
+            reasons.extend(edges.iter().map(|(_, edge)| Reason {
+                pred: edge.pred.sequence() as u32,
+                flags: edge.flags,
+                kinds: edge.kinds,
+                args: None,
+            }));
+            graph.push_reasons(edges[0].0 as u32, &mut reasons);
+        }
+        let reduced = reduced_graph(&graph, OracleLimits::default());
+        reduced.expect("few tasks and few edges each").edges().len()
     }
 
     fn begin(&mut self) {

@@ -1,4 +1,4 @@
-//! Programs whose views overlap in part, most of them new at every task.
+//! Programs whose views overlap in part; in most of them they are new at every task.
 
 use syncline_deps::Submitter;
 use syncline_tensor::{Arg, BufferId, Dtype, View};
@@ -12,13 +12,14 @@ const SIDE: u64 = 1024;
 type Arguments = fn(u64, &mut dyn FnMut(u64) -> u64) -> Vec<Arg>;
 
 /// Every program, by name.
-pub const ALL: [(&str, Arguments); 6] = [
+pub const ALL: [(&str, Arguments); 7] = [
     ("random slices", slices),
     ("random boxes", boxes),
     ("halos of 1 to 8", halos),
     ("sliding windows", windows),
     ("transposed tiles", transposed),
     ("rows against columns", rows_against_columns),
+    ("rows against columns, few views", few_rows_against_columns),
 ];
 
 /// The first `tasks` tasks of a program.
@@ -93,6 +94,16 @@ fn rows_against_columns(_: u64, number: &mut dyn FnMut(u64) -> u64) -> Vec<Arg> 
     let view = match number(2) {
         0 => of_matrix(range(start, count), 0..SIDE),
         _ => of_matrix(0..SIDE, range(start, count)),
+    };
+    vec![Arg::inout(BufferId(0), view)]
+}
+
+/// The same views again and again: sixteen blocks of rows and sixteen of columns.
+fn few_rows_against_columns(_: u64, number: &mut dyn FnMut(u64) -> u64) -> Vec<Arg> {
+    let block = range(64 * number(SIDE / 64), 64);
+    let view = match number(2) {
+        0 => of_matrix(block, 0..SIDE),
+        _ => of_matrix(0..SIDE, block),
     };
     vec![Arg::inout(BufferId(0), view)]
 }

@@ -90,6 +90,13 @@ impl TensorMap {
     #[cold]
     #[inline(never)]
     pub(super) fn choose_forms(&mut self, args: &[Arg], manual: bool) {
+        let is_packed = |arg: &Arg| {
+            arg.access == Access::NoDep || !arg.access.is_grouped() && packed(&arg.view).is_some()
+        };
+        if self.due.is_none() && !manual && args.iter().all(is_packed) {
+            return;
+        }
+        // A task that is refused changes nothing.
         let is_refused = |(position, arg)| self.check(position, arg).is_err();
         if args.iter().enumerate().any(is_refused) {
             return;
@@ -100,17 +107,13 @@ impl TensorMap {
                 false => self.keep_runs(due),
             }
         }
-        if self.in_runs == 0 {
-            return;
-        }
-        for arg in args {
+        for arg in args.iter().filter(|arg| manual || !is_packed(arg)) {
             let as_run = !manual && !arg.access.is_grouped();
-            if as_run && packed(&arg.view).is_some() || arg.access == Access::NoDep {
-                continue;
-            }
             let Some(&buffer) = self.slots.get(&arg.buffer) else { continue };
             if self.buffers[buffer as usize].runs.is_some()
-                && (arg.view.span().is_some() && !(as_run && Region::of(&arg.view).is_contiguous()))
+                && (arg.access != Access::NoDep
+                    && arg.view.span().is_some()
+                    && !(as_run && Region::of(&arg.view).is_contiguous()))
             {
                 self.keep_nodes(buffer);
             }
@@ -181,10 +184,8 @@ impl TensorMap {
         let Some(runs) = own.runs.take() else { return };
         self.in_runs -= 1;
         let id = own.id;
-        let mut all = runs.all();
         // A writer comes before the readers of the same bytes.
-        all.sort_by_key(|(_, run)| run.entry.mode() == Mode::Read);
-        for (span, run) in all {
+        for (span, run) in runs.all() {
             let bytes = span.end - span.start;
             // An uncut reader gets a view of its own: the bytes' writers are newer.
             let view = match run.is_uncut() {

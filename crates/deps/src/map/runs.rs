@@ -43,22 +43,24 @@ impl Run {
 /// The frontier of a buffer, by runs of bytes.
 #[derive(Debug, Default)]
 pub(super) struct Runs {
-    index: Intervals,
+    /// The runs of writers, which do not overlap, and the runs of readers.
+    writers: Intervals,
+    readers: Intervals,
     runs: Vec<Run>,
     free: Vec<u32>,
     sweep_at: usize,
     /// Writes lately, and those among them of exactly the bytes of an earlier access.
     writes: u32,
     writes_again: u32,
-    /// Scratch: the runs that an access meets, and the parts that a cut leaves behind it.
-    found: Vec<(Span, Run)>,
+    /// Scratch: the readers that a write meets, and the parts that a cut leaves behind it.
+    found: Vec<(Span, u32)>,
     behind: Vec<(Span, u32)>,
 }
 
 impl Runs {
     /// Returns the number of accesses that are remembered, by parts.
     pub(super) fn len(&self) -> usize {
-        self.index.len()
+        self.writers.len() + self.readers.len()
     }
 
     /// Returns `true` if many writes lately were of exactly the bytes of an earlier access.
@@ -71,10 +73,12 @@ impl Runs {
         again
     }
 
-    /// Returns all that is remembered.
+    /// Returns the runs of all writers, and then of all readers.
     pub(super) fn all(&self) -> Vec<(Span, Run)> {
         let mut all = Vec::with_capacity(self.len());
-        self.index.visit(&(0..u64::MAX), |span, run| all.push((span, self.runs[run as usize])));
+        for index in [&self.writers, &self.readers] {
+            index.visit(&(0..u64::MAX), |span, run| all.push((span, self.runs[run as usize])));
+        }
         all
     }
 
@@ -85,37 +89,34 @@ impl Runs {
         mode: Mode,
         mut show: impl FnMut(Entry) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
-        let Self { index, runs, found, .. } = self;
-        found.clear();
-        index.visit(by, |span, run| found.push((span, runs[run as usize])));
-        let is_read = |run: &Run| run.entry.mode() == Mode::Read;
+        let Self { writers, readers, runs, found, .. } = self;
+        let mut flow = ControlFlow::Continue(());
         if mode == Mode::Read {
-            let mut writers = found.iter().filter(|(_, run)| !is_read(run));
-            return writers.try_for_each(|(_, run)| show(run.entry));
-        }
-        // A reader that a writer's bytes share has waited for the writer. By their first bytes:
-        // readers that begin before a writer, then readers that begin in it.
-        let mut reach = 0;
-        for (span, run) in found.iter_mut() {
-            match is_read(run) {
-                true if run.is_uncut() => {}
-                true => reach = reach.max(span.end),
-                false if reach > span.start => span.end = span.start,
-                false => {}
-            }
-        }
-        let mut next = u64::MAX;
-        for (span, run) in found.iter().rev() {
-            match is_read(run) {
-                true => {
-                    show(run.entry)?;
-                    next = if run.is_uncut() { next } else { span.start };
+            writers.visit(by, |_, run| {
+                if flow.is_continue() {
+                    flow = show(runs[run as usize].entry);
                 }
-                false if next < span.end || span.is_empty() => {}
-                false => show(run.entry)?,
-            }
+            });
+            return flow;
         }
-        ControlFlow::Continue(())
+        found.clear();
+        readers.visit(by, |span, run| found.push((span, run)));
+        for (_, run) in &*found {
+            show(runs[*run as usize].entry)?;
+        }
+        // A reader of any of a writer's bytes has waited for the writer. Both come by their first
+        // bytes: readers that begin before the end of a writer, as far as they reach.
+        let mut begun = found.iter().filter(|(_, run)| !runs[*run as usize].is_uncut()).peekable();
+        let mut reach = 0;
+        writers.visit(by, |span, run| {
+            while let Some((reader, _)) = begun.next_if(|(reader, _)| reader.start < span.end) {
+                reach = reach.max(reader.end);
+            }
+            if reach <= span.start && flow.is_continue() {
+                flow = show(runs[run as usize].entry);
+            }
+        });
+        flow
     }
 
     /// Remembers an access that has waited for what [`Runs::waits`] shows.
@@ -129,13 +130,31 @@ impl Runs {
         if entry.mode() == Mode::Write {
             self.cut(&span, live, overlap);
         }
-        if self.index.len() >= self.sweep_at.max(SWEEP_LENGTH) {
-            self.retain(&(0..u64::MAX), |_, run| live.is_live(run.entry.task));
-            // Doubling makes the sweeps cost a constant for each access ever remembered.
-            self.sweep_at = 2 * self.index.len();
+        if self.len() >= self.sweep_at.max(SWEEP_LENGTH) {
+            self.sweep(live);
         }
         let run = self.add(Run { entry, parts: PARTS_MAX });
-        self.index.insert(span, run);
+        match entry.mode() {
+            Mode::Write => self.writers.insert(span, run),
+            _ => self.readers.insert(span, run),
+        }
+    }
+
+    /// Forgets the accesses of retired tasks.
+    #[cold]
+    fn sweep(&mut self, live: &Liveness) {
+        let Self { writers, readers, runs, free, .. } = self;
+        for index in [&mut *writers, readers] {
+            index.cut(&(0..u64::MAX), |own, run| {
+                if live.is_live(runs[run as usize].entry.task) {
+                    return Some(own.end);
+                }
+                free.push(run);
+                None
+            });
+        }
+        // Doubling makes the sweeps cost a constant for each access ever remembered.
+        self.sweep_at = 2 * self.len();
     }
 
     fn add(&mut self, run: Run) -> u32 {
@@ -147,62 +166,51 @@ impl Runs {
         vacant
     }
 
-    fn retain(&mut self, span: &Span, keep: impl Fn(&Span, &Run) -> bool) {
-        let Self { index, runs, free, .. } = self;
-        index.cut(span, |own, run| {
-            if keep(&own, &runs[run as usize]) {
-                return Some(own.end);
-            }
-            free.push(run);
-            None
-        });
-    }
-
     /// Cuts the bytes of `by` out of all that is remembered.
     fn cut(&mut self, by: &Span, live: &Liveness, overlap: &mut OverlapStats) {
-        let Self { index, runs, free, behind, .. } = self;
+        let Self { writers, readers, runs, free, behind, .. } = self;
         let mut again = false;
-        index.cut(by, |own, run| {
-            again |= own == *by;
-            let Run { entry, parts } = runs[run as usize];
-            let (before, after) = (own.start < by.start, by.end < own.end);
-            if !live.is_live(entry.task) || !(before || after) {
-                free.push(run);
-                return None;
-            }
-            if !before {
-                behind.push((by.end..own.end, run));
-                return None;
-            }
-            if after && entry.mode() == Mode::Read {
-                if parts < 2 {
-                    overlap.uncut += 1;
-                    runs[run as usize].parts = 0;
-                    return Some(own.end);
+        for (index, reads) in [(&mut *writers, false), (readers, true)] {
+            index.cut(by, |own, run| {
+                again |= own == *by;
+                let Run { entry, parts } = runs[run as usize];
+                let (before, after) = (own.start < by.start, by.end < own.end);
+                if !(before || after) || !live.is_live(entry.task) {
+                    free.push(run);
+                    return None;
                 }
-                runs[run as usize].parts = parts - parts / 2;
-            }
-            if after {
-                let parts = if entry.mode() == Mode::Read { parts / 2 } else { parts };
-                let new = free.pop().unwrap_or(runs.len() as u32);
-                if new as usize == runs.len() {
-                    runs.push(Run { entry, parts });
+                if before && after {
+                    if reads && parts < 2 {
+                        overlap.uncut += 1;
+                        runs[run as usize].parts = 0;
+                        return Some(own.end);
+                    }
+                    let second = if reads { parts / 2 } else { 0 };
+                    runs[run as usize].parts = parts - second;
+                    let new = Run { entry, parts: if reads { second } else { parts } };
+                    let place = free.pop().unwrap_or(runs.len() as u32);
+                    match runs.get_mut(place as usize) {
+                        Some(vacant) => *vacant = new,
+                        None => runs.push(new),
+                    }
+                    behind.push((by.end..own.end, place));
+                } else if after {
+                    behind.push((by.end..own.end, run));
+                    return None;
                 }
-                runs[new as usize] = Run { entry, parts };
-                behind.push((by.end..own.end, new));
-            }
-            Some(by.start)
-        });
+                Some(by.start)
+            });
+            behind.drain(..).for_each(|(span, run)| index.insert(span, run));
+        }
         self.writes += 1;
         self.writes_again += u32::from(again);
-        behind.drain(..).for_each(|(span, run)| index.insert(span, run));
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.index.bytes()
+        (self.writers.bytes() + self.readers.bytes())
             + self.runs.capacity() * size_of::<Run>()
             + (self.free.capacity() * size_of::<u32>())
-            + (self.found.capacity() + self.behind.capacity()) * size_of::<(Span, Run)>()
+            + (self.found.capacity() + self.behind.capacity()) * size_of::<(Span, u32)>()
     }
 }
 
