@@ -247,6 +247,29 @@ fn readers_are_cut_into_few_parts() {
     assert!(stats.overlap.uncut > 0 && stats.entries <= 100 + 16 * readers, "{stats:?}");
 }
 
+/// Strides that have no common lattice: what was written stays whole, which is counted, and shows
+/// at worst an edge that another one implies.
+#[test]
+fn views_without_a_common_lattice_stay_whole_and_are_counted() {
+    let options = SubmitOptions { full: true, ..SubmitOptions::default() };
+    let mut submitter = Submitter::new(options);
+    let buffer = submitter.create_buffer(1 << 10);
+    let every = |stride, count| View::strided(Dtype::U8, 0, &[count], &[stride]).unwrap();
+    let mut submit = |arg: Arg| {
+        let mut preds = Vec::new();
+        let inputs = DepInputs { args: &[arg], deps: &[] };
+        submitter.submit(inputs, |edge| preds.push(edge.pred.sequence())).unwrap();
+        preds.sort_unstable();
+        (preds, submitter.stats().map.overlap.uncut)
+    };
+    assert_eq!(submit(Arg::inout(buffer, every(7, 100))), (vec![], 0));
+    assert_eq!(submit(Arg::inout(buffer, every(11, 60))), (vec![0], 1));
+    let byte = |at| Arg::input(buffer, View::bytes_at(at, 1).unwrap());
+    assert_eq!(submit(byte(7)).0, [0]);
+    assert_eq!(submit(byte(11)).0, [1]);
+    assert_eq!(submit(byte(77)).0, [0, 1], "of both; the second has waited for the first");
+}
+
 /// A task that may be refused: reads `read`, or a part beyond the end, and updates `written`.
 #[test]
 fn refused_tasks_leave_what_is_left_of_parts_as_it_was() {
