@@ -34,7 +34,9 @@ DTYPES = [
 ]
 # Types that the Hugging Face writer of torch.distributed.checkpoint knows.
 PLAIN = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32]
-ROUNDS = 8
+ROUNDS = 6
+# Each starts processes.
+MEGATRON_ROUNDS = 2
 RANKS = 2
 
 
@@ -84,10 +86,11 @@ def random_state(rng):
 
 
 def same(found, expected):
-    expected = expected.detach().contiguous()
+    # Copies: one element may have any stride and still count as contiguous.
+    found, expected = (torch.empty(of.shape, dtype=of.dtype).copy_(of.detach()) for of in (found, expected))
     if found.dtype != expected.dtype or found.shape != expected.shape:
         return False
-    bits = lambda tensor: tensor.contiguous().reshape(-1).view(torch.uint8)
+    bits = lambda tensor: tensor.reshape(-1).view(torch.uint8)
     return found.numel() == 0 or torch.equal(bits(found), bits(expected))
 
 
@@ -212,7 +215,7 @@ def megatron(rank, folder):
     torch.cuda.synchronize = lambda *_: None
     torch.cuda.current_device = lambda: "cpu"
     parallel_state.initialize_model_parallel(tensor_model_parallel_size=RANKS)
-    for seed in range(ROUNDS):
+    for seed in range(MEGATRON_ROUNDS):
         rng = random.Random(seed)
         sharded, expected = {}, {}
         for at in range(rng.randrange(1, 6)):
@@ -233,7 +236,7 @@ def megatron(rank, folder):
             check(f"megatron {seed}", path, folder, expected)
         dist.barrier()
     if rank == 0:
-        print(f"megatron-core torch_dist: {ROUNDS} state dicts of {RANKS} ranks")
+        print(f"megatron-core torch_dist: {MEGATRON_ROUNDS} state dicts of {RANKS} ranks")
 
 
 def main():

@@ -224,7 +224,7 @@ fn show_unproven(conversion: &Conversion<'_>, out: &mut dyn Write) -> io::Result
 fn show_others(conversion: &Conversion<'_>, out: &mut dyn Write) -> io::Result<()> {
     match conversion.others() {
         [] => Ok(()),
-        others => writeln!(out, "left out {}, which are no tensors", one_line(&some(others))),
+        others => writeln!(out, "left out {} (no tensors)", one_line(&some(others))),
     }
 }
 
