@@ -259,7 +259,7 @@ pub trait RecordTasks {
     /// let mut executor = UnifiedExecutor::new();
     /// executor.add_device(CpuDevice::open_default()?)?;
     /// let plan = executor.record(|g| scale(g, &g.input("X", [2])?))?.compile()?;
-    /// let mut batch = [[1.0, 2.0], [3.0, 4.0]];
+    /// let mut batch = [[1.0f32, 2.0], [3.0, 4.0]];
     /// for x in &mut batch {
     ///     plan.run(bind! { X: &mut x[..] })?;
     /// }

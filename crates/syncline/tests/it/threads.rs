@@ -9,7 +9,8 @@ use std::marker::PhantomData;
 use std::path::Path;
 
 use syncline::{
-    backend, copy, deps, device, kernels, layout, plan, reshard, runtime, tensor, trace, transport,
+    backend, copy, deps, device, front, kernels, layout, plan, reshard, runtime, tensor, trace,
+    transport,
 };
 
 /// An inherent constant hides the one of the trait, where its bounds are met.
@@ -133,6 +134,19 @@ threads! { true true:
     transport::Session<'static>, transport::FreeSlot,
 }
 
+threads! { true true:
+    device::Loans<'static>, device::TensorRef<'static, f32>, device::TensorMut<'static, f32>,
+    device::cpu::HostMemory, front::Tensor<f32>, front::Tiles<f32>, front::Error, front::ErrorKind,
+    front::Read<'static, f32>, front::Write<'static, f32>, front::Update<'static, f32>,
+    front::Reduce<'static, f32>, front::Commute<'static, f32>, front::Serial, front::Done,
+    front::Plan, front::LiveScope<'static, 'static>, front::TaskFuture<'static>,
+    front::OnDevices<'static, front::Serial>, front::TaskBuilder<'static, front::Serial, ()>,
+    reshard::RefitActivity, reshard::RefitEvent,
+}
+// Bodies may be of any thread, but a recording is made by one at a time.
+threads! { true false: front::Recorder<'static> }
+threads! { false false: front::Bound<'static> }
+
 // Shared, but dropped where they were taken: the thread that holds a guard must not wait for it.
 threads! { false true: device::Map<'static>, device::MapMut<'static>, device::SubmissionGuard<'static> }
 threads! { false false:
@@ -152,7 +166,10 @@ threads! { false false:
 /// Traits, of which the types above are; and what only drivers are made of, which no user holds.
 const EXEMPT: &[&str] = &[
     "Allocator",
+    "Arguments",
     "BackendProbe",
+    "Bind",
+    "BodyOutcome",
     "Composite",
     "ControlPlane",
     "CpuFunction",
@@ -162,6 +179,7 @@ const EXEMPT: &[&str] = &[
     "DriverLane",
     "Element",
     "Ending",
+    "Home",
     "KernelOutcome",
     "Lane",
     "LateArgs",
@@ -169,10 +187,15 @@ const EXEMPT: &[&str] = &[
     "Memory",
     "MemoryPlane",
     "Obstacle",
+    "RecordTasks",
     "RecordedTasks",
+    "Result",
+    "RunTasks",
     "Slots",
+    "Submit",
     "Transport",
     "Wake",
+    "WhenDone",
     "Woken",
 ];
 
@@ -188,6 +211,7 @@ const MODULES: &[&str] = &[
     "backend/src/lib.rs",
     "backend/src/driver.rs",
     "kernels/src/lib.rs",
+    "front/src/lib.rs",
     "runtime/src/lib.rs",
     "runtime/src/executor.rs",
     "runtime/src/replay.rs",
