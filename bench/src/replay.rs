@@ -143,13 +143,17 @@ fn compiling(effort: Effort) -> Vec<Row> {
         Effort::Quick => &[1_000, 10_000, 100_000],
         Effort::Full => &[1_000, 10_000, 100_000, 1_000_000],
     };
-    (sizes.iter())
-        .map(|&count| {
-            let graph = graphs::random_tiles(count);
+    let random_slices: fn(u64) -> TaskGraph = graphs::random_slices;
+    let works = [("random tiles", graphs::random_tiles as _), ("random slices", random_slices)];
+    (works.iter())
+        .flat_map(|work| sizes.iter().map(move |&count| (work, count)))
+        .map(|((name, graph), count)| {
+            let graph = graph(count);
             let samples = (0..if count > 200_000 { 3 } else { 7 })
                 .map(|_| compile_ns(&graph).as_nanos() as f64 / count as f64);
             let ours: Figure = figure(samples.collect());
-            Row::new("replay", "compile, random tiles, 2 lanes", "ns_per_task", count, ours)
+            let work = format!("compile, {name}, 2 lanes");
+            Row::new("replay", work, "ns_per_task", count, ours)
         })
         .collect()
 }

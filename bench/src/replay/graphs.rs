@@ -120,14 +120,37 @@ pub(super) fn chain(tasks: u64) -> TaskGraph {
 pub(super) fn random_tiles(tasks: u64) -> TaskGraph {
     const TILES: u64 = 4096;
     let mut out = Tiles::new(TILES);
-    let mut state = 1u64;
-    let mut next = || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 33) % TILES
-    };
+    let mut number = numbers();
     for _ in 0..tasks {
-        let (a, b, c) = (next(), next(), next());
+        let [a, b, c] = [0; 3].map(|_| number(TILES));
         out.submit("update", &[a, b], c, true);
     }
     out.graph
+}
+
+/// Each task updates a slice of a buffer from two others, all of random lengths.
+pub(super) fn random_slices(tasks: u64) -> TaskGraph {
+    const BYTES: u64 = 1 << 20;
+    let mut graph = TaskGraph::new();
+    let spec = BufferSpec::external("slices", BYTES);
+    let buffer = graph.add_buffer(spec).expect("a new graph has room");
+    let mut number = numbers();
+    for _ in 0..tasks {
+        let [a, b, c] = [0; 3].map(|_| {
+            let length = 1 + number(BYTES / 16);
+            View::bytes_at(number(BYTES - length + 1), length).expect("inside the buffer")
+        });
+        let args = [Arg::input(buffer, a), Arg::input(buffer, b), Arg::inout(buffer, c)];
+        graph.submit(&TaskSpec::new("update", &args)).expect("views inside the buffer");
+    }
+    graph
+}
+
+/// Returns a cheap stream of numbers below a limit, the same every time.
+fn numbers() -> impl FnMut(u64) -> u64 {
+    let mut state = 1u64;
+    move |below| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) % below
+    }
 }
