@@ -54,8 +54,8 @@ fn row(name: &str, rates: &[f64]) {
 /// `rows` runs of `run` bytes, one every `stride` bytes of the source and every `target_stride` of
 /// the target.
 fn rows(rows: u64, run: u64, stride: u64, target_stride: u64) -> CopyPlan {
-    let source = Strides { strides: &[stride, 1], element_bytes: 1 };
-    let target = Strides { strides: &[target_stride, 1], element_bytes: 1 };
+    let source = Strides { strides: &[stride as i64, 1], element_bytes: 1 };
+    let target = Strides { strides: &[target_stride as i64, 1], element_bytes: 1 };
     CopyPlan::strided(&[rows, run], source, target).expect("small enough")
 }
 

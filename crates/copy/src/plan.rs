@@ -142,7 +142,7 @@ impl std::fmt::Debug for Loops {
 #[derive(Clone, Copy, Debug)]
 pub struct Strides<'a> {
     /// Bytes from one element to the next in each dimension.
-    pub strides: &'a [u64],
+    pub strides: &'a [i64],
     /// Bytes of an element.
     pub element_bytes: u64,
 }
@@ -213,7 +213,7 @@ impl CopyPlan {
     }
 
     /// Plans a copy of `extents` elements between two memories. The first element of each is at
-    /// offset 0.
+    /// offset 0, from which negative strides reach back.
     ///
     /// # Errors
     /// If there are too many dimensions, or too many bytes for a 63-bit offset; if elements of the
@@ -226,11 +226,12 @@ impl CopyPlan {
         let too_large = || CopyError::TooLarge { extents: extents.to_vec() };
         let fits = |side: Strides<'_>| {
             let dims = extents.iter().zip(side.strides);
-            let reach = dims
-                .filter(|(count, _)| **count > 1)
-                .try_fold(side.element_bytes, |reach, (count, stride)| {
-                    stride.checked_mul(*count - 1)?.checked_add(reach)
-                });
+            let reach = dims.filter(|(count, _)| **count > 1).try_fold(
+                side.element_bytes,
+                |reach, (count, stride)| {
+                    stride.unsigned_abs().checked_mul(*count - 1)?.checked_add(reach)
+                },
+            );
             let bytes =
                 extents.iter().try_fold(side.element_bytes, |all, &count| all.checked_mul(count));
             let is_small = |bytes: Option<u64>| bytes.is_some_and(|bytes| bytes <= i64::MAX as u64);
@@ -244,8 +245,8 @@ impl CopyPlan {
         let dims = extents.iter().zip(strides);
         let dims = dims.map(|(&count, (&source, &target))| Loop {
             count,
-            source_stride: source as i64,
-            target_stride: target as i64,
+            source_stride: source,
+            target_stride: target,
         });
         let plan = Self::of_loops(dims, source.element_bytes, target.element_bytes);
         // From the innermost loop outwards, each has to step over what lies inside.
@@ -260,7 +261,7 @@ impl CopyPlan {
             true => Ok(plan),
             false => Err(CopyError::TargetOverlaps {
                 shape: extents.to_vec(),
-                strides: target.strides.iter().map(|&stride| stride as i64).collect(),
+                strides: target.strides.to_vec(),
             }),
         }
     }
@@ -379,6 +380,13 @@ impl CopyPlan {
     #[must_use]
     pub fn with_offsets(self, source: u64, target: u64) -> Self {
         Self { source_offset: source as i64, target_offset: target as i64, ..self }
+    }
+
+    /// The same copy with both offsets moved by so many bytes.
+    #[must_use]
+    pub fn shifted(self, source: i64, target: i64) -> Self {
+        let (source, target) = (self.source_offset + source, self.target_offset + target);
+        Self { source_offset: source, target_offset: target, ..self }
     }
 
     /// The bytes of the source's buffer from the first to the last one read.

@@ -222,6 +222,14 @@ pub enum LayoutError {
         /// Experts of the destination.
         to: u64,
     },
+    /// Memory of a shard that must be dense, or whose elements interleave.
+    #[error(
+        "tensor `{tensor}`: the elements of its shard interleave, or are in blocks: pass memory in which they lie one after the other"
+    )]
+    Strided {
+        /// The tensor.
+        tensor: String,
+    },
     /// Elements of a destination that no source holds.
     #[error("tensor `{tensor}`: {missing}, needed on rank {rank}, is held by no source rank")]
     NotCovered {

@@ -17,6 +17,6 @@ mod sums;
 
 pub use execute::{
     BindError, Destination, DestinationError, Moved, PipelineExecutor, PipelineLanes, Reading,
-    Refit, RefitActivity, RefitEvent, Shards, Sources, Targets, Versions,
+    Refit, RefitActivity, RefitEvent, ShardStrides, Shards, Sources, Targets, Versions,
 };
 pub use service::{CopyService, Progress, ServiceError, ServiceOptions, Target};

@@ -40,7 +40,10 @@ impl Corner {
     }
 
     fn plan(&self) -> CopyPlan {
-        let (source, target) = (self.strides(0), self.strides(1));
+        let [source, target] = [0, 1].map(|side| self.strides(side));
+        let signed = |strides: Vec<u64>| strides.into_iter().map(|stride| stride as i64);
+        let (source, target): (Vec<i64>, Vec<i64>) =
+            (signed(source).collect(), signed(target).collect());
         let [from, to] = self.elements;
         CopyPlan::strided(
             &self.extents,
@@ -128,8 +131,8 @@ fn boxes_side_by_side_are_copied_as_each_alone() {
         let target_stride = run_bytes + *rng.pick(&[0, 1, 64]);
         let plan = CopyPlan::strided(
             &[rows as u64, run_bytes as u64],
-            Strides { strides: &[source_stride as u64, 1], element_bytes: 1 },
-            Strides { strides: &[target_stride as u64, 1], element_bytes: 1 },
+            Strides { strides: &[source_stride as i64, 1], element_bytes: 1 },
+            Strides { strides: &[target_stride as i64, 1], element_bytes: 1 },
         )
         .unwrap();
         let source: Vec<u8> = (0..rows * source_stride).map(|_| rng.next_u64() as u8).collect();

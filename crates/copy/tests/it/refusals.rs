@@ -30,12 +30,17 @@ fn targets_that_overlap_themselves_are_refused() {
                 assert!(overlaps, "{target:?}");
             }
         }
-        if strides.iter().all(|stride| *stride >= 0) {
-            let strides: Vec<u64> = strides.iter().map(|&stride| stride as u64).collect();
-            let dense: Vec<u64> = source.strides().iter().map(|&stride| stride as u64).collect();
-            let side = |strides| Strides { strides, element_bytes: dtype.bytes() };
-            let plan = CopyPlan::strided(&shape, side(&dense), side(&strides));
-            assert!(plan.is_err() || !overlaps, "{target:?}");
+        let side = |strides| Strides { strides, element_bytes: dtype.bytes() };
+        let plan = CopyPlan::strided(&shape, side(source.strides()), side(&strides));
+        assert!(plan.is_err() || !overlaps, "{target:?}");
+        if let Ok(plan) = plan {
+            let runs = |plan: CopyPlan| {
+                let mut runs = Vec::new();
+                plan.for_each_run(|from, to| runs.push((from, to, plan.run_bytes())));
+                runs
+            };
+            let placed = runs(plan.shifted(0, target.offset() as i64));
+            assert_eq!(placed, runs(CopyPlan::new(&source, &target).unwrap()));
         }
     });
 }
@@ -72,12 +77,13 @@ fn other_shapes_and_elements_are_refused() {
 
 #[test]
 fn copies_beyond_the_address_space_are_refused() {
-    let refused = |extents: &[u64], strides: &[u64], element_bytes: u64| {
+    let refused = |extents: &[u64], strides: &[i64], element_bytes: u64| {
         let side = Strides { strides, element_bytes };
         let error = CopyPlan::strided(extents, side, side).unwrap_err();
         assert!(matches!(error, CopyError::TooLarge { .. }), "{error}");
     };
-    refused(&[2, 2], &[u64::MAX / 2, 1], 1);
+    refused(&[2, 2], &[i64::MAX, 1], 1);
+    refused(&[2, 2], &[i64::MIN, 1], 1);
     refused(&[u64::MAX], &[1], 1);
     refused(&[1 << 33, 1 << 33], &[1, 1], 1);
     refused(&[3], &[1 << 62], 1);

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use syncline_copy::{CopyError, CopyPlan, Strides};
+use syncline_tensor::MAX_DIMS;
 
 use crate::dims::{Dims, NdBox};
 
@@ -104,17 +105,30 @@ impl CopyBox {
     /// If a shard has more bytes than can be counted, which shards of a [`Layout`](crate::Layout)
     /// never have.
     pub fn plan(&self, source_element: u64, target_element: u64) -> Result<CopyPlan, CopyError> {
-        let source = self.src_shape.row_major_strides(source_element);
-        let target = self.dst_shape.row_major_strides(target_element);
-        let plan = CopyPlan::strided(
-            &self.size,
-            Strides { strides: &source, element_bytes: source_element },
-            Strides { strides: &target, element_bytes: target_element },
-        )?;
-        let offset = |start: &Dims, strides: &Dims| {
-            start.iter().zip(strides.iter()).map(|(start, stride)| start * stride).sum()
+        let source = row_major(&self.src_shape, source_element);
+        let target = row_major(&self.dst_shape, target_element);
+        let dims = self.size.len();
+        self.plan_strided(
+            Strides { strides: &source[..dims], element_bytes: source_element },
+            Strides { strides: &target[..dims], element_bytes: target_element },
+        )
+    }
+
+    /// How the box is copied if elements lie at these strides in the two shards. Offsets count from
+    /// the first elements of the shards, from which negative strides reach back.
+    ///
+    /// # Errors
+    /// As [`plan`](Self::plan); and if the target's elements interleave.
+    pub fn plan_strided(
+        &self,
+        source: Strides<'_>,
+        target: Strides<'_>,
+    ) -> Result<CopyPlan, CopyError> {
+        let plan = CopyPlan::strided(&self.size, source, target)?;
+        let offset = |start: &Dims, side: Strides<'_>| {
+            start.iter().zip(side.strides).map(|(&start, stride)| start as i64 * stride).sum()
         };
-        Ok(plan.with_offsets(offset(&self.src_start, &source), offset(&self.dst_start, &target)))
+        Ok(plan.shifted(offset(&self.src_start, source), offset(&self.dst_start, target)))
     }
 
     /// The elements with numbers in `range` as boxes of this box, at most `2 * dims - 1` of them,
@@ -151,6 +165,14 @@ impl CopyBox {
         }
         found
     }
+}
+
+/// The strides of a dense row-major shard.
+fn row_major(shape: &Dims, element_bytes: u64) -> [i64; MAX_DIMS] {
+    let strides = shape.row_major_strides(element_bytes);
+    let mut signed = [0; MAX_DIMS];
+    signed.iter_mut().zip(strides.iter()).for_each(|(to, &stride)| *to = stride as i64);
+    signed
 }
 
 #[cfg(test)]

@@ -114,6 +114,35 @@ impl Bound {
     ) -> Result<(), BindError> {
         self.check_identity(shards)?;
         let at = shards.find(name, bytes)?;
+        self.set(shards, name, at, start)
+    }
+
+    /// Binds memory of which only the first element's address is known.
+    fn bind_memory(
+        &mut self,
+        shards: &Shards,
+        name: &str,
+        first: *mut u8,
+    ) -> Result<(), BindError> {
+        self.check_identity(shards)?;
+        let unknown = || BindError::Unknown { name: name.to_owned(), side: shards.side() };
+        let at = shards.position(name).ok_or_else(unknown)?;
+        // Offsets count from the lowest address.
+        self.starts[at] = first.wrapping_sub(shards.origin(at).unwrap_or(0) as usize);
+        self.views.remove(&(at as u32));
+        Ok(())
+    }
+
+    fn set(
+        &mut self,
+        shards: &Shards,
+        name: &str,
+        at: usize,
+        start: *mut u8,
+    ) -> Result<(), BindError> {
+        if shards.origin(at).is_some() {
+            return Err(BindError::Strided { name: name.to_owned(), side: shards.side() });
+        }
         self.starts[at] = start;
         self.views.remove(&(at as u32));
         Ok(())
@@ -127,7 +156,7 @@ impl Bound {
     ) -> Result<(), BindError> {
         self.check_identity(shards)?;
         let at = shards.find(name, view.view().bytes() as usize)?;
-        if !view.view().is_contiguous() {
+        if !view.view().is_contiguous() || shards.origin(at).is_some() {
             return Err(BindError::Strided { name: name.to_owned(), side: shards.side() });
         }
         self.starts[at] = std::ptr::null_mut();
@@ -214,6 +243,21 @@ impl<'a> Sources<'a> {
         Ok(self)
     }
 
+    /// This PE's shard of tensor `name` lies at `first`, its first element, with the strides that
+    /// `refit` was prepared for.
+    ///
+    /// # Safety
+    /// The elements of the shard are readable there for `'a`, and nothing writes them meanwhile.
+    pub unsafe fn bind_memory(
+        &mut self,
+        refit: &Refit,
+        name: &str,
+        first: *const u8,
+    ) -> Result<&mut Self, BindError> {
+        self.bound.bind_memory(refit.sources(), name, first.cast_mut())?;
+        Ok(self)
+    }
+
     /// This PE's shard of tensor `name` is in memory of a device: all elements of `view`, in
     /// row-major order.
     ///
@@ -261,6 +305,22 @@ impl<'a> Targets<'a> {
         bytes: &'a mut [u8],
     ) -> Result<&mut Self, BindError> {
         self.bound.bind(refit.targets(), name, bytes.as_mut_ptr(), bytes.len())?;
+        Ok(self)
+    }
+
+    /// This PE's shard of tensor `name` goes to `first`, the place of its first element, with the
+    /// strides that `refit` was prepared for. Bytes between the elements are left alone.
+    ///
+    /// # Safety
+    /// The elements of the shard are writable there for `'a`, and nothing else touches them
+    /// meanwhile.
+    pub unsafe fn bind_memory(
+        &mut self,
+        refit: &Refit,
+        name: &str,
+        first: *mut u8,
+    ) -> Result<&mut Self, BindError> {
+        self.bound.bind_memory(refit.targets(), name, first)?;
         Ok(self)
     }
 

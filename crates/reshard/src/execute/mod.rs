@@ -25,6 +25,6 @@ pub use lanes::PipelineLanes;
 pub(crate) use pipeline::{Control, Part};
 pub use pipeline::{Moved, PipelineExecutor};
 pub(crate) use place::Place;
-pub use refit::{Refit, Shards};
+pub use refit::{Refit, ShardStrides, Shards};
 pub(crate) use timeline::Timeline;
 pub use timeline::{RefitActivity, RefitEvent};

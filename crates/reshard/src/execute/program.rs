@@ -11,11 +11,11 @@ use syncline_tensor::Dtype;
 
 use syncline_copy::convert::mx::{self, Restorer};
 use syncline_copy::convert::{self, Converter};
-use syncline_copy::{CopyPlan, ElementChange};
+use syncline_copy::{CopyError, CopyPlan, ElementChange, Strides};
 use syncline_layout::LayoutError;
-use syncline_layout::NdBox;
 use syncline_layout::{Batch, Schedule};
 use syncline_layout::{CopyBox, PlanTensor, Recoding, TransferOp, TransferPlan};
+use syncline_layout::{Dims, NdBox};
 
 /// A box between a tensor of this PE and a slot.
 #[derive(Clone, Copy, Debug)]
@@ -157,8 +157,10 @@ impl Program {
         schedule: &Schedule,
         rank: u32,
         is_checked: bool,
+        strided: [&ByTensor; 2],
     ) -> Result<Self, LayoutError> {
-        let mut lower = Lower { plan, is_checked, shapes: Vec::new(), known: HashMap::new() };
+        let (shapes, known) = (Vec::new(), HashMap::new());
+        let mut lower = Lower { plan, rank, is_checked, strided, shapes, known };
         let sends = schedule.sends(rank).map(|batch| lower.message(batch, Way::Pack));
         let sends = sends.collect::<Result<Vec<_>, _>>()?;
         let receives = schedule.receives(rank).map(|batch| lower.message(batch, Way::Unpack));
@@ -199,9 +201,24 @@ enum Way {
     Unpack,
 }
 
+/// How the elements of shards lie that are not dense and row-major, by position in the layout.
+pub(crate) type ByTensor = HashMap<u32, Lie>;
+
+/// How the elements of a shard lie that is not dense and row-major.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lie {
+    /// In bytes.
+    pub strides: Box<[i64]>,
+    /// Bytes from the lowest address of the shard to its first element.
+    pub origin: u64,
+}
+
 struct Lower<'a> {
     plan: &'a TransferPlan,
+    rank: u32,
     is_checked: bool,
+    /// Of this PE's sources and targets.
+    strided: [&'a ByTensor; 2],
     shapes: Vec<Shape>,
     known: HashMap<(CopyPlan, Dtype, Dtype, Recoding), u32>,
 }
@@ -265,12 +282,13 @@ impl Lower<'_> {
             Way::Unpack => (tensor.to, copy.unpack(), (wire, tensor.dst_dtype), Recoding::Elements),
         };
         let [source_bytes, wire_bytes, target_bytes] = tensor.unit_bytes();
-        let (shape, source, target) = match way {
-            Way::Pack => self.shape(tensor, &copy, (source_bytes, wire_bytes), dtypes, recoding)?,
-            Way::Unpack => {
-                self.shape(tensor, &copy, (wire_bytes, target_bytes), dtypes, recoding)?
-            }
+        let [sources, targets] = self.strided;
+        let (unit_bytes, lies) = match way {
+            Way::Pack => ((source_bytes, wire_bytes), [sources.get(&tensor.from), None]),
+            Way::Unpack => ((wire_bytes, target_bytes), [None, targets.get(&tensor.to)]),
         };
+        let (shape, source, target) =
+            self.shape(tensor, &copy, unit_bytes, lies, dtypes, recoding)?;
         let tensor_offset = if way == Way::Pack { source } else { target };
         Ok(Piece { tensor: position, shape, tensor_offset, slot_offset })
     }
@@ -282,8 +300,12 @@ impl Lower<'_> {
         let [source_bytes, _, target_bytes] = tensor.unit_bytes();
         let dtypes = (tensor.src_dtype, tensor.dst_dtype);
         let unit_bytes = (source_bytes, target_bytes);
+        let [sources, targets] = self.strided;
+        // What peers announce is dense.
+        let target = targets.get(&tensor.to).filter(|_| op.dst == self.rank);
+        let lies = [sources.get(&tensor.from), target];
         let (shape, source_offset, target_offset) =
-            self.shape(tensor, &copy, unit_bytes, dtypes, tensor.recoding)?;
+            self.shape(tensor, &copy, unit_bytes, lies, dtypes, tensor.recoding)?;
         let (peer, source, target) = (op.dst, tensor.from, tensor.to);
         Ok(Move { peer, source, target, shape, source_offset, target_offset })
     }
@@ -295,18 +317,40 @@ impl Lower<'_> {
         tensor: &PlanTensor,
         copy: &CopyBox,
         unit_bytes: (u64, u64),
+        lies: [Option<&Lie>; 2],
         (from, to): (Dtype, Dtype),
         recoding: Recoding,
     ) -> Result<(u32, usize, usize), LayoutError> {
-        let copy = copy.plan(unit_bytes.0, unit_bytes.1);
-        let copy = copy.expect("layouts bound the bytes of a shard");
-        let (source, target) = (copy.source_offset() as usize, copy.target_offset() as usize);
+        let copy = match lies {
+            [None, None] => copy.plan(unit_bytes.0, unit_bytes.1),
+            lies => {
+                // Which block an element belongs to follows from its place among dense ones.
+                if !matches!(recoding, Recoding::Elements) || tensor.unit_elements() != (1, 1) {
+                    return Err(LayoutError::Strided { tensor: tensor.name.clone() });
+                }
+                strided(copy, unit_bytes, lies)
+            }
+        };
+        let copy = match copy {
+            Ok(copy) => copy,
+            Err(_) if lies.iter().any(Option::is_some) => {
+                return Err(LayoutError::Strided { tensor: tensor.name.clone() });
+            }
+            Err(error) => unreachable!("layouts bound the bytes of a shard: {error}"),
+        };
+        // Negative strides reach back: the lowest bytes are what offsets count from.
+        let [source, target] = [copy.source_span().start, copy.target_span().start];
+        let own = |offset: u64, start: u64| offset - start;
+        let key = copy
+            .clone()
+            .with_offsets(own(copy.source_offset(), source), own(copy.target_offset(), target));
+        let (source, target) = (source as usize, target as usize);
         // Which tensor the scales are in does not change the shape.
         let kind = match recoding {
             Recoding::Restored { .. } => Recoding::Restored { scales: 0 },
             other => other,
         };
-        let position = match self.known.entry((copy.with_offsets(0, 0), from, to, kind)) {
+        let position = match self.known.entry((key, from, to, kind)) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
                 let recode = recode(tensor, from, to, recoding)?;
@@ -316,6 +360,28 @@ impl Lower<'_> {
         };
         Ok((position, source, target))
     }
+}
+
+/// How a box is copied between shards of which at least one is not dense and row-major.
+fn strided(
+    copy: &CopyBox,
+    unit_bytes: (u64, u64),
+    lies: [Option<&Lie>; 2],
+) -> Result<CopyPlan, CopyError> {
+    let strides = |lie: Option<&Lie>, shape: &Dims, bytes: u64| -> Vec<i64> {
+        match lie {
+            Some(lie) => lie.strides.to_vec(),
+            None => shape.row_major_strides(bytes).iter().map(|&stride| stride as i64).collect(),
+        }
+    };
+    let source = strides(lies[0], &copy.src_shape, unit_bytes.0);
+    let target = strides(lies[1], &copy.dst_shape, unit_bytes.1);
+    let plan = copy.plan_strided(
+        Strides { strides: &source, element_bytes: unit_bytes.0 },
+        Strides { strides: &target, element_bytes: unit_bytes.1 },
+    )?;
+    let [source, target] = lies.map(|lie| lie.map_or(0, |lie| lie.origin as i64));
+    Ok(plan.shifted(source, target))
 }
 
 fn recode(

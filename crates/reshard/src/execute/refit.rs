@@ -1,9 +1,10 @@
 //! Refits: a plan made ready to be run, again and again, by one PE.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::BindError;
-use super::program::Program;
+use super::program::{ByTensor, Lie, Program};
 use syncline_layout::Fingerprint;
 use syncline_layout::Layout;
 use syncline_layout::LayoutError;
@@ -28,6 +29,44 @@ pub struct Shards {
     is_renamed: Vec<bool>,
     /// Whether a refit touches it.
     used: Vec<bool>,
+    /// Shards that lie otherwise than dense and row-major.
+    strided: ByTensor,
+}
+
+/// Byte strides of the shards of one PE that do not lie dense and row-major, by name.
+///
+/// ```
+/// use syncline_reshard::ShardStrides;
+///
+/// // A 2x3 shard of `f32` that is bound transposed.
+/// let strides = ShardStrides::default().source("w", &[4, 8]);
+/// assert!(!strides.is_empty());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShardStrides {
+    sources: BTreeMap<String, Vec<i64>>,
+    targets: BTreeMap<String, Vec<i64>>,
+}
+
+impl ShardStrides {
+    /// Sets the strides of a source's shard.
+    #[must_use]
+    pub fn source(mut self, name: &str, strides: &[i64]) -> Self {
+        self.sources.insert(name.to_owned(), strides.to_vec());
+        self
+    }
+
+    /// Sets the strides of a target's shard.
+    #[must_use]
+    pub fn target(mut self, name: &str, strides: &[i64]) -> Self {
+        self.targets.insert(name.to_owned(), strides.to_vec());
+        self
+    }
+
+    /// Returns `true` if all shards are dense and row-major.
+    pub fn is_empty(&self) -> bool {
+        self.sources.is_empty() && self.targets.is_empty()
+    }
 }
 
 impl Shards {
@@ -53,7 +92,68 @@ impl Shards {
         identity.word(rank.into());
         let (identity, used) = (identity.finish(), vec![false; names.len()]);
         let bytes = bytes.collect();
-        Self { side, identity, bytes, used, names, sorted, aliases, local_names, is_renamed }
+        let strided = ByTensor::new();
+        Self {
+            side,
+            identity,
+            bytes,
+            used,
+            names,
+            sorted,
+            aliases,
+            local_names,
+            is_renamed,
+            strided,
+        }
+    }
+
+    /// Notes which shards of `rank` have `strides`, and how their elements lie.
+    fn with_strides(
+        mut self,
+        layout: &Layout,
+        rank: u32,
+        strides: &BTreeMap<String, Vec<i64>>,
+    ) -> Result<Self, LayoutError> {
+        for (name, strides) in strides {
+            let refused = || LayoutError::Strided { tensor: name.clone() };
+            let at = self.position(name).ok_or_else(refused)?;
+            let shard = layout.tensors()[at].placement().shard(rank).ok_or_else(refused)?;
+            if shard.shape.len() != strides.len() {
+                return Err(refused());
+            }
+            let back = |(&stride, &size): (&i64, &u64)| match stride < 0 {
+                true => stride.unsigned_abs().checked_mul(size.saturating_sub(1)),
+                false => Some(0),
+            };
+            let mut back = strides.iter().zip(shard.shape.iter()).map(back);
+            let origin = back.try_fold(0u64, |sum, back| sum.checked_add(back?));
+            let origin = origin.ok_or_else(refused)?;
+            let strides = strides.as_slice().into();
+            self.strided.insert(at as u32, Lie { strides, origin });
+        }
+        // Bindings are for these shards with these strides only.
+        let mut strided: Vec<_> = self.strided.iter().collect();
+        strided.sort_unstable_by_key(|(at, _)| **at);
+        let mut identity = Fingerprint::new(self.identity);
+        for (at, lie) in strided {
+            identity.word((*at).into());
+            lie.strides.iter().for_each(|&stride| identity.word(stride as u64));
+        }
+        if !self.strided.is_empty() {
+            self.identity = identity.finish();
+        }
+        Ok(self)
+    }
+
+    /// Returns `true` if no shard lies otherwise than dense and row-major.
+    pub(crate) fn is_dense(&self) -> bool {
+        self.strided.is_empty()
+    }
+
+    /// Bytes from the lowest address to the first element of the shard at a position, if it is
+    /// strided.
+    pub(crate) fn origin(&self, at: usize) -> Option<u64> {
+        self.strided.get(&(at as u32)).map(|lie| lie.origin)
     }
 
     /// The same for shards of the same layout on the same PE only.
@@ -177,6 +277,8 @@ pub struct Refit {
     rounds: u32,
     /// Where the plan can be made again for fewer PEs.
     origin: Option<Arc<Origin>>,
+    /// Of this PE's shards.
+    strides: Arc<ShardStrides>,
 }
 
 /// What a plan was made from.
@@ -196,7 +298,8 @@ impl Refit {
         slot_bytes: usize,
         rank: usize,
     ) -> Result<Self, LayoutError> {
-        Self::build((from, to), (from, to), options, slot_bytes, rank, false)
+        let dense = ShardStrides::default();
+        Self::build((from, to), (from, to), options, slot_bytes, rank, false, &dense)
     }
 
     /// The same with a checksum for every segment, which its receiver verifies.
@@ -207,7 +310,22 @@ impl Refit {
         slot_bytes: usize,
         rank: usize,
     ) -> Result<Self, LayoutError> {
-        Self::build((from, to), (from, to), options, slot_bytes, rank, true)
+        let dense = ShardStrides::default();
+        Self::build((from, to), (from, to), options, slot_bytes, rank, true, &dense)
+    }
+
+    /// The same movement from and to shards of this PE that have `strides`. Its peers need not
+    /// know.
+    pub(crate) fn strided(
+        from: &Layout,
+        to: &Layout,
+        options: &PlanOptions,
+        dense: &Self,
+        strides: &ShardStrides,
+    ) -> Result<Self, LayoutError> {
+        let (slot_bytes, rank, is_checked) =
+            (dense.slot_bytes, dense.rank(), dense.has_checksums());
+        Self::build((from, to), (from, to), options, slot_bytes, rank, is_checked, strides)
     }
 
     /// Keeps the layouts, so that [`for_members`](Self::for_members) can plan anew.
@@ -226,9 +344,10 @@ impl Refit {
         let is_member = |rank: u32| members.binary_search(&(rank as usize)).is_ok();
         let (from, to) = (&origin.from, &origin.to);
         let left = (&from.restricted_to(is_member), &to.restricted_to(is_member));
-        let (rank, is_checked) = (self.rank(), self.has_checksums());
+        let (rank, is_checked, strides) = (self.rank(), self.has_checksums(), &self.strides);
+        let (options, slot_bytes) = (&origin.options, self.slot_bytes);
         let built =
-            Self::build((from, to), left, &origin.options, self.slot_bytes, rank, is_checked);
+            Self::build((from, to), left, options, slot_bytes, rank, is_checked, strides);
         Some(built)
     }
 
@@ -241,14 +360,19 @@ impl Refit {
         slot_bytes: usize,
         rank: usize,
         is_checked: bool,
+        strides: &ShardStrides,
     ) -> Result<Self, LayoutError> {
         let rank = rank as u32;
         let plan = TransferPlan::for_rank(from, to, options, rank)?;
         let schedule = if is_checked { Schedule::with_checksums } else { Schedule::new };
         let schedule = schedule(&plan, slot_bytes as u64)?;
-        let program = Program::new(&plan, &schedule, rank, is_checked)?;
-        let mut sources = Shards::new(bound.0, rank, "source");
-        let mut targets = Shards::new(bound.1, rank, "destination");
+        let sources =
+            Shards::new(bound.0, rank, "source").with_strides(bound.0, rank, &strides.sources);
+        let targets =
+            Shards::new(bound.1, rank, "destination").with_strides(bound.1, rank, &strides.targets);
+        let (mut sources, mut targets) = (sources?, targets?);
+        let strided = [&sources.strided, &targets.strided];
+        let program = Program::new(&plan, &schedule, rank, is_checked, strided)?;
         let sent = program.sends.iter().flat_map(|message| &message.pieces);
         let kept = program.self_moves().map(|each| each.source);
         for source in sent.map(|piece| piece.tensor).chain(kept) {
@@ -279,6 +403,7 @@ impl Refit {
             bytes_exchanged,
             rounds: schedule.rounds(),
             origin: None,
+            strides: Arc::new(strides.clone()),
         })
     }
 
@@ -293,6 +418,14 @@ impl Refit {
         let mut hasher = Fingerprint::new(self.fingerprint);
         hasher.word(self.slot_bytes as u64);
         hasher.word(self.has_checksums().into());
+        hasher.finish()
+    }
+
+    /// Equal to that of another refit of this PE only if bindings of the one fit the other.
+    pub(crate) fn identity(&self) -> u64 {
+        let mut hasher = Fingerprint::new(self.announced());
+        hasher.word(self.sources.identity());
+        hasher.word(self.targets.identity());
         hasher.finish()
     }
 

@@ -62,7 +62,7 @@ use std::time::Duration;
 use syncline_device::{CancelToken, Device, DeviceError};
 
 use crate::execute::{
-    Destination, Kept, PipelineLanes, Refit, RefitEvent, Targets, Timeline, Versions,
+    Destination, Kept, PipelineLanes, Refit, RefitEvent, ShardStrides, Targets, Timeline, Versions,
 };
 use exchange::Exchange;
 use syncline_layout::Layout;
@@ -321,6 +321,24 @@ impl<'a> CopyService<'a> {
         }
         self.plans.insert(key, (refit.clone(), options.clone()));
         Ok(refit)
+    }
+
+    /// The same as [`prepare`](Self::prepare) for shards of this PE that have `strides`: peers
+    /// prepare as ever, and run it together. It is not kept, and has no
+    /// [`destination`](Self::destination).
+    pub fn prepare_strided(
+        &mut self,
+        from: &Layout,
+        to: &Layout,
+        options: &PlanOptions,
+        strides: &ShardStrides,
+    ) -> Result<Arc<Refit>, ServiceError> {
+        let dense = self.prepare(from, to, options)?;
+        let mut refit = Refit::strided(from, to, options, &dense, strides)?;
+        if self.transport.can_recover() {
+            refit = refit.keeping(from, to, options);
+        }
+        Ok(Arc::new(refit))
     }
 
     /// Memory for what `refit` leaves on this PE.

@@ -113,7 +113,7 @@ impl CopyService<'_> {
         if (0..refit.world()).all(|rank| members.binary_search(&rank).is_ok()) {
             return Ok(None);
         }
-        let key = refit.announced();
+        let key = refit.identity();
         if let Some((of, left)) = self.plans_left.get(&key)
             && *of == epoch
         {
@@ -179,6 +179,11 @@ impl CopyService<'_> {
         kept: &mut Option<Kept>,
         wait: &Wait<'_>,
     ) -> Result<Moved, ServiceError> {
+        if !refit.targets().is_dense() {
+            return Err(
+                self.refuse("a destination is dense, and this refit was prepared for strides")
+            );
+        }
         if !destination.fits(refit) {
             return Err(self.refuse("the destination was made for another plan"));
         }
