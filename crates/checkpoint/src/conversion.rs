@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use syncline_layout::{Fingerprint, PlanOptions, TransferPlan};
@@ -15,7 +15,7 @@ use syncline_tensor::Dtype;
 use crate::chunk::{Chunk, chunks};
 use crate::destination::{Destination, OutputFile};
 use crate::dtype::{check_dtype, config_with_dtype};
-use crate::error::CheckpointError;
+use crate::error::{CheckpointError, check_stop};
 use crate::file::{create_own, open_own, open_regular, read_regular};
 use crate::formats::Checksum;
 use crate::journal::Partial;
@@ -50,12 +50,22 @@ pub struct ConversionOptions {
     pub resume: bool,
     /// Write a layout that is not known to be right for the model. The written layout says so.
     pub allow_unproven: bool,
+    /// Ends the conversion with [`CheckpointError::Stopped`] soon after it was set to `true`; what
+    /// was written is kept for a resume.
+    pub stop: Arc<AtomicBool>,
 }
 
 impl Default for ConversionOptions {
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
-        Self { threads, slot_bytes: 1 << 20, dtype: None, resume: false, allow_unproven: false }
+        Self {
+            threads,
+            slot_bytes: 1 << 20,
+            dtype: None,
+            resume: false,
+            allow_unproven: false,
+            stop: Arc::default(),
+        }
     }
 }
 
@@ -183,6 +193,7 @@ impl<'a> Conversion<'a> {
         let mut writers = Vec::new();
         if is_first {
             kept = self.complete_files(&partial);
+            check_stop(&self.options.stop)?;
             writers = self.open_files(&kept, |file| Writer::create(&partial, file))?;
         }
         meet(team)?;
@@ -269,6 +280,9 @@ impl<'a> Conversion<'a> {
         let work = || loop {
             let file = next.fetch_add(1, Ordering::Relaxed);
             let Some(place) = complete.get(file) else { return };
+            if check_stop(&self.options.stop).is_err() {
+                return;
+            }
             let is_complete = reading(|| self.is_complete(partial, file));
             place.store(is_complete, Ordering::Relaxed);
         };
@@ -324,6 +338,9 @@ impl<'a> Conversion<'a> {
             let write = move || {
                 let (mut slot, mut file) = (Vec::new(), None);
                 while !stop.load(Ordering::Relaxed) {
+                    if let Err(stopped) = check_stop(&self.options.stop) {
+                        return fail(stopped);
+                    }
                     let Some(chunk) = work.next(&mut file) else { return };
                     if let Some(writer) = &writers[chunk.file] {
                         let bytes = chunk.read(&self.plan, self.source, &mut slot);

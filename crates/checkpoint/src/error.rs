@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use syncline_layout::LayoutError;
 
@@ -126,6 +127,9 @@ pub enum CheckpointError {
         /// The file.
         file: PathBuf,
     },
+    /// The caller asked for the end.
+    #[error("stopped before the end, as asked: what was written is kept for a resume")]
+    Stopped,
     /// Two tensors of one rank that would have the same name in its file.
     #[error("rank {rank}: two tensors are called `{name}` there")]
     NameClash {
@@ -164,6 +168,11 @@ impl From<String> for Malformed {
     fn from(cause: String) -> Self {
         Self { cause }
     }
+}
+
+/// Returns [`CheckpointError::Stopped`] if `stop` was set.
+pub(crate) fn check_stop(stop: &AtomicBool) -> Result<(), CheckpointError> {
+    if stop.load(Ordering::Relaxed) { Err(CheckpointError::Stopped) } else { Ok(()) }
 }
 
 /// The first reasons, and how many more there are.

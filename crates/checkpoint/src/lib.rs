@@ -50,5 +50,5 @@ pub use meaning::pattern_of;
 pub use safetensors::{Header, TensorEntry};
 pub use source::{Checkpoint, CheckpointFormat};
 pub use team::{Alone, Team};
-pub use verify::{Difference, unproven, unproven_layout, verify};
+pub use verify::{Difference, unproven, unproven_layout, verify, verify_until};
 pub use wanted::{Unnamed, Wanted, unmatched_rules};

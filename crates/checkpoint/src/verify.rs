@@ -4,14 +4,14 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use syncline_copy::convert::convert_slice;
 use syncline_layout::{Layout, PlanOptions, TransferPlan};
 use syncline_tensor::Dtype;
 
 use crate::chunk::{Chunk, chunks};
-use crate::error::CheckpointError;
+use crate::error::{CheckpointError, check_stop};
 use crate::model::{Model, config_path};
 use crate::proof::doubts;
 use crate::source::Checkpoint;
@@ -93,6 +93,15 @@ pub fn verify(
     source: &Checkpoint,
     target: &Checkpoint,
 ) -> Result<Vec<Difference>, CheckpointError> {
+    verify_until(source, target, &AtomicBool::new(false))
+}
+
+/// As [`verify`]; ends with [`CheckpointError::Stopped`] soon after `stop` was set to `true`.
+pub fn verify_until(
+    source: &Checkpoint,
+    target: &Checkpoint,
+    stop: &AtomicBool,
+) -> Result<Vec<Difference>, CheckpointError> {
     let plan =
         TransferPlan::new(source.layout(), target.layout(), &PlanOptions::default().convert_all())?;
     let mut work = Vec::new();
@@ -115,6 +124,9 @@ pub fn verify(
     let compare = || {
         let (mut slot, mut memory, mut scratch) = (Vec::new(), Vec::new(), Vec::new());
         while let Some(chunk) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
             let op = &plan.ops()[chunk.ops.start];
             let tensor = plan.tensor(op);
             let (from, to) = (tensor.src_dtype, tensor.dst_dtype);
@@ -154,6 +166,7 @@ pub fn verify(
         }
         reading(compare);
     });
+    check_stop(stop)?;
     source.check_unchanged()?;
     target.check_unchanged()?;
     let found = found.into_inner().expect("no thread panics with it");

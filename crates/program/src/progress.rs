@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use syncline_device::{DeviceError, Kernel};
+use syncline_device::{CancelToken, DeviceError, Kernel};
 
 /// A count of the tasks that have run on the CPU, over all repeats. Clones count together.
 ///
@@ -18,6 +18,8 @@ struct State {
     done: AtomicU64,
     failed: AtomicU64,
     watches_workers: bool,
+    /// Ends the run before its time.
+    cancel: CancelToken,
     /// In the order in which they ran their first tasks.
     workers: Mutex<Vec<Arc<Worker>>>,
 }
@@ -61,6 +63,11 @@ impl RunProgress {
         Self(Arc::new(State { watches_workers: true, ..State::default() }))
     }
 
+    /// Fails the run once `cancel` is cancelled: no task begins on the CPU from then on.
+    pub fn ended_by(cancel: &CancelToken) -> Self {
+        Self(Arc::new(State { cancel: cancel.clone(), ..State::default() }))
+    }
+
     /// Tasks done so far.
     pub fn done(&self) -> u64 {
         self.0.done.load(Ordering::Relaxed)
@@ -96,6 +103,9 @@ impl RunProgress {
     pub(crate) fn counted(&self, kernel: &Kernel) -> Result<Kernel, DeviceError> {
         let (state, name) = (self.0.clone(), kernel.name().clone());
         kernel.around(move |body| {
+            if state.cancel.is_cancelled() {
+                return Err("the run was cancelled".to_owned());
+            }
             let outcome = match state.watches_workers {
                 true => state.worker().run(&name, body),
                 false => body(),
