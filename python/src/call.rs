@@ -9,7 +9,6 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBool;
-use syncline::device::CancelToken;
 
 use crate::errors::{SynclineError, contained};
 
@@ -96,11 +95,11 @@ fn handles_signals(py: Python<'_>) -> PyResult<bool> {
 /// Runs `work` without the interpreter's lock.
 ///
 /// Where the calling thread handles signals, or `progress` is given, `work` has a thread of its
-/// own. A signal handler or a callback that raises cancels `cancel`; its exception is returned when
-/// the work has ended.
+/// own. A signal handler or a callback that raises has `stop` called, which makes the work end soon;
+/// its exception is returned when the work has ended.
 pub(crate) fn call<T: Send>(
     py: Python<'_>,
-    cancel: Option<&CancelToken>,
+    stop: &(dyn Fn() + Sync),
     progress: Option<&Bound<'_, PyAny>>,
     meter: &Meter,
     work: impl FnOnce() -> T + Send,
@@ -135,7 +134,7 @@ pub(crate) fn call<T: Send>(
                 // Without an interpreter there is nothing to watch for.
                 if let Some(Err(error)) = watched {
                     raised = Some(error);
-                    cancel.into_iter().for_each(CancelToken::cancel);
+                    stop();
                 }
             }
             match worker.join() {

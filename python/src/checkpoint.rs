@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
@@ -10,7 +11,7 @@ use syncline::layout::{LayoutFile, TensorRule};
 use syncline::tensor::Dtype;
 use syncline_checkpoint::{
     Checkpoint, CheckpointError as Refusal, Conversion, ConversionOptions, Destination, Difference,
-    Wanted, parse_rules, target_specs, unproven, verify as compare,
+    Wanted, parse_rules, target_specs, unproven, verify_until as compare,
 };
 
 use crate::call::{self, Meter, call};
@@ -67,7 +68,9 @@ pub(crate) fn convert(
     let wanted = Goal::of(to, file_bytes)?;
     let rules = rules.map(rules_of).transpose()?.unwrap_or_default();
     let meter = Meter::default();
-    let done = call(py, None, progress.as_ref(), &meter, || {
+    let stop = options.stop.clone();
+    let end = || stop.store(true, Ordering::Relaxed);
+    let done = call(py, &end, progress.as_ref(), &meter, || {
         let source = Checkpoint::open(&src)?;
         let specs = target_specs(&source, options.dtype);
         let (destination, unnamed) = match wanted {
@@ -172,9 +175,11 @@ impl PyReport {
 #[pyfunction]
 pub(crate) fn verify(py: Python<'_>, a: PathBuf, b: PathBuf) -> PyResult<PyReport> {
     type Found = (Result<Vec<Difference>, String>, Vec<String>);
-    let found = call(py, None, None, &Meter::default(), || {
+    let stop = AtomicBool::new(false);
+    let end = || stop.store(true, Ordering::Relaxed);
+    let found = call(py, &end, None, &Meter::default(), || {
         let (source, target) = (Checkpoint::open(&a)?, Checkpoint::open(&b)?);
-        let differences = match compare(&source, &target) {
+        let differences = match compare(&source, &target, &stop) {
             // Tensors that do not match at all are a finding, not a failure of the comparison.
             Err(Refusal::Reshard(cause)) => Err(cause.to_string()),
             compared => Ok(compared?),

@@ -1,6 +1,5 @@
 //! Groups, refits and single copies.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -8,7 +7,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use syncline::device::CancelToken;
 use syncline::layout::Layout;
-use syncline::reshard::{CopyService, Moved, Refit, ServiceOptions, Sources, Target, Targets};
+use syncline::layout::PlanOptions;
+use syncline::reshard::{
+    CopyService, Moved, Refit, ServiceError, ServiceOptions, ShardStrides, Sources, Target, Targets,
+};
 use syncline::tensor::Dtype;
 
 use crate::address::Address;
@@ -51,7 +53,7 @@ pub(crate) fn join(
     let address = Address::find(address, rank, size, token)?;
     let cancel = CancelToken::new();
     let options = ServiceOptions { timeout, ..ServiceOptions::default() };
-    let joined = call(py, Some(&cancel), None, &Meter::default(), || {
+    let joined = call(py, &|| cancel.cancel(), None, &Meter::default(), || {
         address.join(options, timeout, &cancel)
     })?;
     let mut service = joined?;
@@ -89,7 +91,7 @@ impl PyGroup {
         let timeout = timeout.map_or(Ok(self.timeout), |seconds| duration(seconds, "timeout"))?;
         let meter = Arc::new(Meter::default());
         let (is_watched, seen) = (progress.is_some(), meter.clone());
-        call(py, Some(&self.cancel), progress, &meter, || {
+        call(py, &|| self.cancel.cancel(), progress, &meter, || {
             let mut service = self.lock();
             let service =
                 service.as_mut().ok_or_else(|| GroupError::new_err("the group was left"))?;
@@ -155,15 +157,11 @@ impl PyGroup {
         let group = slf.get();
         let refit = group.with_service(slf.py(), None, None, |service| {
             service.set_checksums(checksums);
-            contained(|| service.prepare(&from, &to, &options))?.map_err(|error| match error {
-                syncline::reshard::ServiceError::Plan(error) => {
-                    LayoutError::new_err(error.to_string())
-                }
-                other => GroupError::new_err(other.to_string()),
-            })
+            contained(|| service.prepare(&from, &to, &options))?.map_err(not_prepared)
         })?;
         let group = slf.clone().unbind();
-        Ok(PyRefit { group, from, to, refit, runs: Mutex::new(0) })
+        let strided = Mutex::default();
+        Ok(PyRefit { group, from, to, options, refit, strided, checksums, runs: Mutex::new(0) })
     }
 
     fn copy_service(slf: &Bound<'_, Self>) -> PyResult<PyCopies> {
@@ -202,8 +200,20 @@ pub(crate) struct PyRefit {
     group: Py<PyGroup>,
     from: Arc<Layout>,
     to: Arc<Layout>,
+    options: PlanOptions,
+    /// Between shards that are dense and row-major.
     refit: Arc<Refit>,
+    /// Between shards that have the strides of the last run's tensors.
+    strided: Mutex<Option<(ShardStrides, Arc<Refit>)>>,
+    checksums: bool,
     runs: Mutex<u64>,
+}
+
+fn not_prepared(error: ServiceError) -> PyErr {
+    match error {
+        ServiceError::Plan(error) => LayoutError::new_err(error.to_string()),
+        other => GroupError::new_err(other.to_string()),
+    }
 }
 
 /// What one run of a refit did on this rank.
@@ -385,62 +395,63 @@ fn held<'py>(py: Python<'py>, layout: &Layout, rank: usize) -> PyResult<Bound<'p
 }
 
 impl PyRefit {
-    /// Moves everything. Tensors with gaps go by way of packed copies; all others are used in
-    /// place.
+    /// Returns the refit between shards that lie as these tensors do.
+    fn refit_for(
+        &self,
+        service: &mut Service,
+        sources: &[(String, Tensor)],
+        targets: &[(String, Tensor)],
+    ) -> PyResult<Arc<Refit>> {
+        fn strided(tensors: &[(String, Tensor)]) -> impl Iterator<Item = &(String, Tensor)> {
+            tensors.iter().filter(|(_, tensor)| !tensor.is_contiguous())
+        }
+        let strides = ShardStrides::default();
+        let strides = strided(sources)
+            .fold(strides, |strides, (name, tensor)| strides.source(name, tensor.strides()));
+        let strides = strided(targets)
+            .fold(strides, |strides, (name, tensor)| strides.target(name, tensor.strides()));
+        if strides.is_empty() {
+            return Ok(self.refit.clone());
+        }
+        let mut kept = self.strided.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, refit)) = &*kept
+            && *known == strides
+        {
+            return Ok(refit.clone());
+        }
+        service.set_checksums(self.checksums);
+        let made = service.prepare_strided(&self.from, &self.to, &self.options, &strides);
+        let refit = made.map_err(not_prepared)?;
+        *kept = Some((strides, refit.clone()));
+        Ok(refit)
+    }
+
+    /// Moves everything, from and to the memory of the tensors.
     fn run_bound(
         &self,
         service: &mut Service,
         sources: &[(String, Tensor)],
         targets: &[(String, Tensor)],
     ) -> PyResult<Moved> {
-        let refit = &*self.refit;
+        let refit = &*self.refit_for(service, sources, targets)?;
         let mut bound_sources = Sources::new(refit);
-        let packed: HashMap<&str, Vec<u8>> = sources
-            .iter()
-            .filter(|(_, tensor)| !tensor.is_contiguous())
-            // SAFETY: the caller was told not to write sources during a refit, and Python's own
-            // arrays promise no more.
-            .map(|(name, tensor)| (&**name, unsafe { tensor.packed() }))
-            .collect();
         for (name, tensor) in sources {
-            let bytes = match packed.get(&**name) {
-                Some(packed) => packed,
-                // SAFETY: as above; the tensor lives until this function returns.
-                None => unsafe { tensor.slice() },
-            };
-            bound_sources.bind(refit, name, bytes).or_layout()?;
+            // SAFETY: the caller was told not to write sources during a refit, and Python's own
+            // arrays promise no more. The tensor lives until this function returns, and has the
+            // shape of the shard and the strides that the refit was prepared for.
+            unsafe { bound_sources.bind_memory(refit, name, tensor.first()) }.or_layout()?;
         }
-        let mut unpacked: Vec<Option<Vec<u8>>> = targets
-            .iter()
-            .map(|(_, tensor)| {
-                (!tensor.is_contiguous()).then(|| {
-                    // Parts that the refit does not write stay as they are.
-                    // SAFETY: as above.
-                    unsafe { tensor.packed() }
-                })
-            })
-            .collect();
         let mut bound_targets = Targets::new(refit);
-        for ((name, tensor), staged) in targets.iter().zip(&mut unpacked) {
-            let bytes = match staged {
-                Some(staged) => &mut staged[..],
-                // SAFETY: it was checked to be writable and to share no memory with the others; the
-                // tensor lives until this function returns.
-                None => unsafe { tensor.slice_mut() },
-            };
-            bound_targets.bind(refit, name, bytes).or_layout()?;
+        for (name, tensor) in targets {
+            // SAFETY: as above; it was checked to be writable and to share no memory with the
+            // others.
+            unsafe { bound_targets.bind_memory(refit, name, tensor.first()) }.or_layout()?;
         }
         // Here, where it is an error of this call alone: a refit would fail the group.
         bound_sources.check(refit).or_layout()?;
         bound_targets.check(refit, &bound_sources).or_layout()?;
         let moved = service.refit(refit, &bound_sources, Target::Memory(&mut bound_targets));
-        let moved = moved.or_group()?;
-        drop(bound_targets);
-        for ((_, tensor), staged) in targets.iter().zip(&unpacked) {
-            // SAFETY: as above.
-            staged.iter().for_each(|staged| unsafe { tensor.unpack(staged) });
-        }
-        Ok(moved)
+        moved.or_group()
     }
 }
 

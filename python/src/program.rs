@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyString, PyTuple};
-use syncline::device::DeviceSpec;
-use syncline_program::{Keep, Program, ProgramOptions, ProgramRun, RunOptions};
+use syncline::device::{CancelToken, DeviceSpec};
+use syncline_program::{Keep, Program, ProgramOptions, ProgramRun, RunOptions, RunProgress};
 
 use crate::call::{self, Meter, call};
 use crate::errors::{ProgramError, Raise, contained};
@@ -82,21 +82,26 @@ pub(crate) fn run_program(
     let keep = outputs.iter().map(|name| program.buffer_named(name)).collect::<Result<_, _>>();
     let keep = Keep::Results(keep.or_program()?);
     let repeats = if mode == "serial" { 1 } else { repeat.max(1) };
-    let count = progress.is_some().then(syncline_program::RunProgress::new);
-    let meter = count.clone().map_or_else(Meter::default, |count| {
-        let total = u64::from(repeats) * program.tasks().len() as u64;
-        Meter::counting(move || (count.done(), total))
-    });
+    let cancel = CancelToken::new();
+    let count = RunProgress::ended_by(&cancel);
+    let meter = match progress.is_some() {
+        true => {
+            let (count, total) = (count.clone(), u64::from(repeats) * program.tasks().len() as u64);
+            Meter::counting(move || (count.done(), total))
+        }
+        false => Meter::default(),
+    };
     let options = RunOptions::default().with_devices(devices).with_repeats(repeats);
     let options = options.with_backends(syncline::register_backends);
-    let options = options.with_progress(count).with_keep(keep);
-    let ran = call(py, None, progress.as_ref(), &meter, || {
+    let options = options.with_progress(Some(count)).with_keep(keep);
+    let ran = call(py, &|| cancel.cancel(), progress.as_ref(), &meter, || {
         let run = match mode {
             "plan" => program.run_planned(&options),
             "stream" => program.run_streamed(&options),
             _ => program.run_serially_watched(options.progress.as_ref()),
         }?;
-        let all = options.with_keep(Keep::All).with_repeats(1).with_progress(None);
+        let uncounted = Some(RunProgress::ended_by(&cancel));
+        let all = options.with_keep(Keep::All).with_repeats(1).with_progress(uncounted);
         let differences = check.then(|| syncline_cli::check(&program, &run, &all)).transpose()?;
         Ok::<_, syncline_program::ProgramRunError>((run, differences))
     })?;

@@ -355,7 +355,7 @@ impl PyScope {
         if cancel {
             self.cancel.cancel();
         }
-        let finished = call(py, Some(&self.cancel), None, &Meter::default(), || {
+        let finished = call(py, &|| self.cancel.cancel(), None, &Meter::default(), || {
             let finished = scope.finish();
             // What was running when it was cancelled goes on, and uses the arrays.
             let waited = match self.cancel.is_cancelled() {
@@ -501,8 +501,17 @@ pub(crate) struct PyGraph {
 
 struct Recording {
     graph: TaskGraph,
-    names: HashMap<String, (BufferId, u64)>,
+    names: HashMap<String, Named>,
     bodies: Vec<Body>,
+}
+
+/// A buffer of a recording, which an array is given for.
+#[derive(Clone, Copy)]
+struct Named {
+    id: BufferId,
+    bytes: u64,
+    /// Whether a task writes it.
+    is_written: bool,
 }
 
 /// `(access, buffer, dtype, offset, shape, strides)` of an argument of a recorded task.
@@ -523,7 +532,7 @@ impl PyGraph {
             return Err(refused(format!("there is a buffer `{name}` already")));
         }
         let id = state.graph.add_buffer(BufferSpec::external(&name, bytes)).or_program()?;
-        state.names.insert(name, (id, bytes));
+        state.names.insert(name, Named { id, bytes, is_written: false });
         Ok(())
     }
 
@@ -542,9 +551,11 @@ impl PyGraph {
         for (access, buffer, dtype, offset, shape, strides) in args {
             let dtype: Dtype = dtype.parse().or_program()?;
             let view = View::strided(dtype, offset, &shape, &strides).or_program()?;
-            let known = state.names.get(&buffer);
-            let (id, _) = known.ok_or_else(|| refused(format!("there is no buffer `{buffer}`")))?;
-            described.push(Arg::new(access_of(&access)?, *id, view));
+            let access = access_of(&access)?;
+            let known = state.names.get_mut(&buffer);
+            let known = known.ok_or_else(|| refused(format!("there is no buffer `{buffer}`")))?;
+            known.is_written |= access != Access::Input;
+            described.push(Arg::new(access, known.id, view));
         }
         let body = match body.extract::<String>() {
             Ok(kernel) => {
@@ -616,10 +627,10 @@ impl PyGraph {
                 executor.load_plan(Arc::new(plan), body).or_program()
             })
         });
-        let sizes = state.names.iter().map(|(name, (_, bytes))| (name.clone(), *bytes)).collect();
+        let names = state.names.clone();
         let process = std::process::id();
         let loaded = Mutex::new(Some(loaded??));
-        Ok(PyCompiled { loaded, views, raised, sizes, process })
+        Ok(PyCompiled { loaded, views, raised, names, process })
     }
 }
 
@@ -632,7 +643,7 @@ pub(crate) struct PyCompiled {
     loaded: Mutex<Option<LoadedPlan>>,
     views: Views,
     raised: Raised,
-    sizes: HashMap<String, u64>,
+    names: HashMap<String, Named>,
     process: u32,
 }
 
@@ -649,7 +660,7 @@ impl PyCompiled {
             return Err(refused("this process is a fork of the one that compiled the plan"));
         }
         let mut tensors = Vec::new();
-        for (name, bytes) in &self.sizes {
+        for (name, Named { bytes, is_written, .. }) in &self.names {
             let array = arrays.get(name);
             let array = array.ok_or_else(|| refused(format!("no array for `{name}`")))?;
             let tensor = Tensor::new(array)?;
@@ -659,16 +670,18 @@ impl PyCompiled {
                     "`{name}` takes {bytes} bytes that lie one after the other, got {given}"
                 )));
             }
-            tensor.check_writable()?;
-            tensors.push((name, tensor));
+            if *is_written {
+                tensor.check_writable()?;
+            }
+            tensors.push((name, tensor, *is_written));
         }
-        let all: Vec<_> = tensors.iter().map(|(_, tensor)| (tensor, true)).collect();
+        let all: Vec<_> = tensors.iter().map(|(_, tensor, writes)| (tensor, *writes)).collect();
         if let Some((one, two)) = crate::tensor::overlap(&all) {
             let (one, two) = (tensors[one].0, tensors[two].0);
             return Err(refused(format!("the arrays for `{one}` and `{two}` share memory")));
         }
         let mut bindings = Bindings::new();
-        for (name, tensor) in &tensors {
+        for (name, tensor, _) in &tensors {
             // SAFETY: only its address is taken.
             let start = NonNull::from(unsafe { tensor.slice() }).cast();
             let bytes = tensor.bytes() as u64;
@@ -676,11 +689,15 @@ impl PyCompiled {
             bindings = bindings.bind(name, &buffer);
         }
         let views = views.into_iter().map(|(at, views)| (at, Arc::new(views))).collect();
-        let ran = call(py, None, None, &Meter::default(), || {
+        let cancel = CancelToken::new();
+        let ran = call(py, &|| cancel.cancel(), None, &Meter::default(), || {
             let mut loaded = free(&self.loaded)?;
             *lock(&self.views) = views;
             let plan = loaded.as_mut().ok_or("the plan has gone").or_program();
-            let ran = plan.and_then(|plan| plan.run(&bindings).or_program());
+            let ran = plan.and_then(|plan| {
+                plan.set_cancel(&cancel);
+                plan.run(&bindings).or_program()
+            });
             // Taken while the plan is held: another caller's run has views and errors of its own.
             let held = std::mem::take(&mut *lock(&self.views));
             Ok::<_, PyErr>((ran, held, lock(&self.raised).take()))

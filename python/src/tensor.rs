@@ -113,6 +113,16 @@ impl Tensor {
         self.view().map(|view| Region::of(&view)).expect("checked when it was made")
     }
 
+    /// In bytes.
+    pub(crate) fn strides(&self) -> &[i64] {
+        &self.strides
+    }
+
+    /// The address of the first element.
+    pub(crate) fn first(&self) -> *mut u8 {
+        self.start as *mut u8
+    }
+
     pub(crate) fn is_contiguous(&self) -> bool {
         self.view().is_some_and(|view| view.is_contiguous())
     }

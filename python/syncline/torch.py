@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 import uuid
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -37,11 +39,33 @@ def _join(timeout: float) -> _native.Group:
     if not dist.is_initialized():
         return _native.join(timeout=timeout)
     rank, size = dist.get_rank(), dist.get_world_size()
-    names = [uuid.uuid4().hex if rank == 0 else None]
-    dist.broadcast_object_list(names, src=0)
-    if int(os.environ.get("LOCAL_WORLD_SIZE", size)) == size:
+    said: list[Any] = [None] * size
+    dist.all_gather_object(said, (_place(), uuid.uuid4().hex, tcp_address() if rank == 0 else ""))
+    places, names, addresses = zip(*said)
+    if len(set(places)) == 1:
         return _native.join(f"shm:torch-{names[0]}", rank, size, timeout=timeout)
-    return _native.join(None, rank, size, timeout=timeout)
+    if "MASTER_ADDR" in os.environ and "MASTER_PORT" in os.environ:
+        return _native.join(None, rank, size, token=names[0], timeout=timeout)
+    return _native.join(addresses[0], rank, size, token=names[0], timeout=timeout)
+
+
+def _place() -> tuple[str, int]:
+    """Returns what processes have in common that can share memory: kernel and ``/dev/shm``."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return boot.read_text().strip(), os.stat("/dev/shm").st_dev
+
+
+def tcp_address(name: str = "torch") -> str:
+    """Returns an address of this host at which other hosts can meet it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Nothing is sent: this asks which interface leads to other hosts.
+            probe.connect(("192.0.2.1", 9))
+            host = probe.getsockname()[0]
+        except OSError:
+            host = socket.gethostbyname(socket.gethostname())
+    with socket.create_server(("", 0)) as free:
+        return f"tcp://{host}:{free.getsockname()[1]}/{name}"
 
 
 def redistribute(

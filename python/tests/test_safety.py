@@ -43,6 +43,114 @@ def test_weights_are_not_copied() -> None:
     run(code)
 
 
+@pytest.mark.parametrize("order", ["F", "gaps"])
+def test_strided_weights_are_not_copied_either(order: str) -> None:
+    code = """
+    import resource, numpy as np, syncline as sl
+    shape = (4096, 8192)
+    one = sl.Layout.from_mesh("[mesh]\\naxes = [['tp', 1]]\\n", {"w": ("f32", shape)})
+    if "ORDER" == "F":
+        source, target = (np.full(shape, value, "f4", order="F") for value in (1, 2))
+    else:
+        source, target = (np.full((4096, 8193), value, "f4")[:, 1:] for value in (1, 2))
+    with sl.join("NAME", 0, 1) as group:
+        refit = group.prepare(one, one)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        refit.run({"w": source}, {"w": target})
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert (target == 1).all()
+    # 128 MiB each; a packed copy of one would show.
+    assert grown < 32 << 10, grown
+    """
+    run(code.replace("ORDER", order))
+
+
+#: Work that takes long, each in a statement that Ctrl-C must end; PATH is a folder of its own.
+LONG = {
+    "convert": """
+        from safetensors.numpy import save_file
+        save_file({f"t{at}": np.zeros(1 << 22, "f4") for at in range(16)}, "PATH/a.safetensors")
+        layout = sl.Layout.from_checkpoint("PATH/a.safetensors")
+        began, slow = threading.Event(), lambda done, total: (began.set(), time.sleep(0.2))
+        body = lambda: sl.convert(
+            "PATH/a.safetensors", "PATH/b", to=layout, pes=1, allow_unproven=True, progress=slow)
+    """,
+    "verify": """
+        from safetensors.numpy import save_file
+        save_file({f"t{at}": np.zeros(1 << 24, "f4") for at in range(24)}, "PATH/a.safetensors")
+        began = threading.Event()
+        began.set()
+        body = lambda: sl.verify("PATH/a.safetensors", "PATH/a.safetensors")
+    """,
+    "copies.run": """
+        other = "import sys, syncline as sl; g = sl.join(sys.argv[1], 1, 2); sys.stdin.read()"
+        other = subprocess.Popen([sys.executable, "-c", other, "NAME"], stdin=subprocess.PIPE)
+        copies = sl.join("NAME", 0, 2, timeout=100).copy_service()
+        copies.submit_recv(np.zeros(4), 1)
+        began = threading.Event()
+        began.set()
+        body = copies.run
+    """,
+    "run": """
+        view = {"dtype": "f32", "shape": [1 << 20], "strides": [4], "buffer": 0, "offset": 0}
+        task = {"kernel": "scale", "scalars": {"alpha": 1.0}, "args": [
+            {"access": "input", **view}, {"access": "output_existing", **view}]}
+        program = {"format": "syncline-trace", "version": 1,
+            "buffers": [{"id": 0, "name": "x", "bytes": 4 << 20}],
+            "tasks": [{"id": at, **task} for at in range(20)]}
+        began = threading.Event()
+        body = lambda: sl.run(
+            program, mode=MODE, repeat=1 << 20, progress=lambda done, total: began.set())
+    """,
+    "plan.run": """
+        def record(g):
+            x = g.buffer("x", (4,))
+            for at in range(10000):
+                g.task(wait, [g.update(x)])
+        began = threading.Event()
+        def wait(x):
+            began.set()
+            time.sleep(0.01)
+        plan = sl.Executor().record(record).compile()
+        body = lambda: plan.run({"x": np.zeros(4, "f4")})
+    """,
+    "scope": """
+        began = threading.Event()
+        def wait(x):
+            began.set()
+            time.sleep(0.01)
+        def body():
+            x = np.zeros(4)
+            with sl.Executor().scope() as s:
+                for at in range(10000):
+                    s.task(wait, [s.update(x)])
+    """,
+}
+
+
+@pytest.mark.parametrize(
+    ("what", "mode"),
+    [(what, "plan") for what in LONG] + [("run", "stream")],
+)
+def test_ctrl_c_ends_long_work(tmp_path, what: str, mode: str) -> None:
+    code = "import os, signal, subprocess, sys, threading, time, numpy as np, syncline as sl\n"
+    code += textwrap.dedent(LONG[what]).replace("PATH", str(tmp_path)).replace("MODE", repr(mode))
+    code += textwrap.dedent("""
+    def interrupt():
+        began.wait(60)
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=interrupt, daemon=True).start()
+    try:
+        body()
+    except KeyboardInterrupt:
+        print("interrupted")
+    else:
+        print("went on to the end")
+    """)
+    assert "interrupted" in run(code)
+
+
 @pytest.mark.parametrize("with_refit", [False, True])
 def test_ctrl_c_ends_a_call_that_waits_for_others(with_refit: bool) -> None:
     code = """

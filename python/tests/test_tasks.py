@@ -153,6 +153,22 @@ def test_plans_run_again_and_again_on_other_arrays() -> None:
             plan.run(bad)
 
 
+def test_plans_read_arrays_that_are_read_only_and_may_share_memory() -> None:
+    def record(g: sl.Recorder) -> None:
+        a, b, c = (g.buffer(name, (4,)) for name in "abc")
+        g.task(lambda x, y, z: z.__setitem__(..., x + y), [g.read(a), g.read(b), g.write(c)])
+
+    plan = sl.Executor().record(record).compile()
+    frozen, c = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
+    frozen.flags.writeable = False
+    plan.run({"a": frozen, "b": frozen, "c": c})
+    assert c.tolist() == [0, 2, 4, 6]
+    with pytest.raises(sl.SynclineError, match="read-only"):
+        plan.run({"a": c, "b": c.copy(), "c": frozen})
+    with pytest.raises(sl.ProgramError, match="share memory"):
+        plan.run({"a": c, "b": frozen, "c": c})
+
+
 def test_errors_of_recorded_callables_surface_as_themselves() -> None:
     def record(g: sl.Recorder) -> None:
         g.task(lambda x: x[99], [g.read(g.buffer("A", (4,)))])

@@ -19,7 +19,6 @@ def _rank(body: Callable[..., Any], store: str, rank: int, size: int, args: Any,
         import torch.distributed as dist
 
         torch.set_num_threads(1)
-        os.environ["LOCAL_WORLD_SIZE"] = str(size)
         dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=size)
         result = body(rank, size, *args)
         dist.barrier()
