@@ -18,6 +18,8 @@ the interpreter's lock, end by Ctrl-C, and take ``progress``: None, True for a b
 from __future__ import annotations
 
 from ._checkpoint import Checkpoint, Tensor, open_checkpoint as open
+from ._boxes import Place
+from ._learn import LearnedLayout, layout_of_ranks, learn_layout
 from ._native import (
     CopyService,
     Difference,
@@ -57,6 +59,8 @@ __all__ = [
     "GroupError",
     "Layout",
     "LayoutError",
+    "LearnedLayout",
+    "Place",
     "Plan",
     "ProgramError",
     "Recorder",
@@ -74,6 +78,8 @@ __all__ = [
     "__version__",
     "convert",
     "devices",
+    "layout_of_ranks",
+    "learn_layout",
     "join",
     "open",
     "plan",

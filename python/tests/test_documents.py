@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import syncline
-from syncline import _program, _tasks
+from syncline import _learn, _program, _tasks
 
 PAGES = Path(__file__).parent.parent
 
@@ -39,16 +39,16 @@ def test_the_first_refit_of_the_readme_runs(tmp_path: Path) -> None:
 DOCS = PAGES.parent / "docs" / "PYTHON.md"
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(5))
 def test_examples_of_the_page_run(number: int, tmp_path: Path) -> None:
     examples = [part.split("```")[0] for part in DOCS.read_text().split("```python\n")[1:]]
-    assert len(examples) == 4
+    assert len(examples) == 5
     command = [sys.executable, "-c", examples[number]]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("module", [syncline, _program, _tasks])
+@pytest.mark.parametrize("module", [syncline, _learn, _program, _tasks])
 def test_examples_of_docstrings(module) -> None:
     found = doctest.testmod(module)
     assert found.attempted and not found.failed
