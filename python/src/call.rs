@@ -95,8 +95,8 @@ fn handles_signals(py: Python<'_>) -> PyResult<bool> {
 /// Runs `work` without the interpreter's lock.
 ///
 /// Where the calling thread handles signals, or `progress` is given, `work` has a thread of its
-/// own. A signal handler or a callback that raises has `stop` called, which makes the work end soon;
-/// its exception is returned when the work has ended.
+/// own. If a signal handler or a callback raises, `stop` is called, which makes the work end soon;
+/// the exception is returned when the work has ended.
 pub(crate) fn call<T: Send>(
     py: Python<'_>,
     stop: &(dyn Fn() + Sync),

@@ -371,6 +371,14 @@ impl PyPlan {
         explanation.call1((name, PyTuple::new(py, index)?, types, sources, moves))
     }
 
+    /// What a notebook shows: the numbers, and the bytes between each two ranks.
+    fn _repr_html_<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let pairs = self.plan.traffic().pairs().iter();
+        let pairs: Vec<_> = pairs.map(|pair| (pair.src, pair.dst, pair.bytes)).collect();
+        let page = py.import("syncline._explain")?.getattr("plan_html")?;
+        page.call1((self.__repr__(), self.plan.world(), pairs))
+    }
+
     fn __repr__(&self) -> String {
         let (total, moved) = (self.plan.bytes_total(), self.plan.bytes_moved());
         let rounds = self.schedule.rounds();

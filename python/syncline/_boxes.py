@@ -84,10 +84,8 @@ class Place:
                 along.append([(span.start, span.count, 0)])
             else:
                 along.append([(span.start + at * span.step, 1, at) for at in range(span.count)])
-        return [
-            ([start for start, _, _ in part], [size for _, size, _ in part], [at for *_, at in part])
-            for part in itertools.product(*along)
-        ]
+        parts = [[list(numbers) for numbers in zip(*part)] for part in itertools.product(*along)]
+        return [(part[0], part[1], part[2]) if part else ([], [], []) for part in parts]
 
     def __repr__(self) -> str:
         target = ", ".join(str(span) for span in self.target)

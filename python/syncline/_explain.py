@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 Index = tuple[int, ...]
@@ -52,3 +54,28 @@ class Explanation:
 
     def __repr__(self) -> str:
         return f"<Explanation: {self}>"
+
+
+#: Ranks that a table has room for.
+_RANKS_MAX = 32
+
+
+def plan_html(title: str, world: int, pairs: Sequence[tuple[int, int, int]]) -> str:
+    """Returns a table of the bytes that each rank sends to each other one."""
+    head = f"<p><code>{html.escape(title)}</code></p>"
+    if world > _RANKS_MAX:
+        return f"{head}<p>{len(pairs)} pairs of ranks exchange bytes</p>"
+    moved = {(src, dst): count for src, dst, count in pairs}
+    most = max(moved.values(), default=1)
+
+    def cell(src: int, dst: int) -> str:
+        count = moved.get((src, dst), 0)
+        shade = f"background:rgba(70,130,180,{count / most:.2f})"
+        return f'<td style="{shade};text-align:right">{count or ""}</td>'
+
+    names = "".join(f"<th>to {rank}</th>" for rank in range(world))
+    rows = "".join(
+        f"<tr><th>from {src}</th>{''.join(cell(src, dst) for dst in range(world))}</tr>"
+        for src in range(world)
+    )
+    return f"{head}<table><tr><th></th>{names}</tr>{rows}</table>"

@@ -103,8 +103,9 @@ class LearnedLayout:
 
     ``places`` has for each tensor the boxes of it that are in parameters; ``opaque`` the tensors of
     which something is in parameters in another form, with the reason, and ``affects`` in which
-    parameters; ``unused`` those of which nothing is; ``constants`` boxes of parameters that have the same value whatever is loaded, such
-    as padding; ``unwritten`` boxes that loading leaves alone.
+    parameters; ``unused`` those of which nothing is. ``constants`` are boxes of parameters that
+    have the same value whatever is loaded, such as padding; ``unwritten`` boxes that loading leaves
+    alone.
     """
 
     def __init__(

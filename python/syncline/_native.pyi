@@ -94,6 +94,7 @@ class Plan:
         """The transfers, as in the JSON form."""
     def to_json(self) -> str:
         """Returns the plan with its schedule in JSON."""
+    def _repr_html_(self) -> str: ...
     def explain(self, name: str, index: Sequence[int]) -> Any:
         """Says where an element of a tensor comes from and where it goes."""
 

@@ -145,3 +145,13 @@ def test_plans_that_cannot_be_made_are_refused() -> None:
         sl.plan(one, half, convert=True).explain("w", (4, 0))
     with pytest.raises(sl.LayoutError):
         one.spec("x")
+
+
+def test_notebooks_show_what_each_rank_sends() -> None:
+    rule = {"match": "w", "shard": [{"dim": 0, "axis": "tp"}]}
+    tensors = {"w": ("f32", (4, 2))}
+    rows = sl.Layout.from_mesh({"mesh": {"axes": [["tp", 2]]}, "tensor": [rule]}, tensors)
+    one = sl.Layout.from_mesh({"mesh": {"axes": [["tp", 1]]}, "tensor": [rule]}, tensors)
+    page = sl.plan(rows, one)._repr_html_()
+    assert "16 between ranks" in page and page.count("<tr>") == 3
+    assert page.count(">16</td>") == 1 and "from 1" in page

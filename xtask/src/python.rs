@@ -20,7 +20,16 @@ pub const TESTED: Build = Build("target/wheels-tested", &[]);
 /// Where the wheel is installed for its tests.
 const ENVIRONMENT: &str = "target/python-package";
 /// What the tests use beside what the wheel asks for.
-const PACKAGES: &[&str] = &["pytest", "safetensors>=0.5", "ml_dtypes", "mypy", "auditwheel"];
+const PACKAGES: &[&str] = &[
+    "pytest",
+    "safetensors>=0.5",
+    "ml_dtypes",
+    "mypy",
+    "auditwheel",
+    "nbclient",
+    "nbformat",
+    "ipykernel",
+];
 const MATURIN: &str = "maturin>=1.9,<2";
 
 /// Builds a wheel and returns its path.
