@@ -75,6 +75,13 @@ impl PyGroup {
         }
     }
 
+    /// Asks the service without waiting for others.
+    fn look<T: Send>(&self, py: Python<'_>, ask: impl FnOnce(&Service) -> T + Send) -> PyResult<T> {
+        self.check_process()?;
+        py.detach(|| self.lock().as_ref().map(ask))
+            .ok_or_else(|| GroupError::new_err("the group was left"))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<Service>> {
         self.service.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -128,14 +135,20 @@ impl PyGroup {
 
     /// The version of the membership.
     #[getter]
-    fn epoch(&self) -> u64 {
-        0
+    fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
+        self.look(py, |service| service.epoch())
     }
 
     /// The ranks that are in it.
     #[getter]
-    fn members(&self) -> Vec<usize> {
-        (0..self.size).collect()
+    fn members(&self, py: Python<'_>) -> PyResult<Vec<usize>> {
+        self.look(py, |service| service.members())
+    }
+
+    /// Goes on after a failure, with the members that are left; each of them calls it.
+    #[pyo3(signature = (timeout = None))]
+    fn recover(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        self.with_service(py, None, timeout, |service| service.recover().or_group())
     }
 
     #[pyo3(signature = (src, dst, convert = None, delta = false, checksums = false))]
@@ -147,11 +160,6 @@ impl PyGroup {
         delta: bool,
         checksums: bool,
     ) -> PyResult<PyRefit> {
-        if delta {
-            return Err(GroupError::new_err(
-                "refits of what has changed are not in this version: prepare with delta=False",
-            ));
-        }
         let options = options_of(convert)?;
         let (from, to) = (src.get().0.clone(), dst.get().0.clone());
         let group = slf.get();
@@ -161,7 +169,8 @@ impl PyGroup {
         })?;
         let group = slf.clone().unbind();
         let strided = Mutex::default();
-        Ok(PyRefit { group, from, to, options, refit, strided, checksums, runs: Mutex::new(0) })
+        let runs = Mutex::new(0);
+        Ok(PyRefit { group, from, to, options, refit, strided, delta, checksums, runs })
     }
 
     fn copy_service(slf: &Bound<'_, Self>) -> PyResult<PyCopies> {
@@ -205,6 +214,8 @@ pub(crate) struct PyRefit {
     refit: Arc<Refit>,
     /// Between shards that have the strides of the last run's tensors.
     strided: Mutex<Option<(ShardStrides, Arc<Refit>)>>,
+    /// Whether only what has changed since the last run is sent.
+    delta: bool,
     checksums: bool,
     runs: Mutex<u64>,
 }
@@ -354,7 +365,10 @@ impl PyRefit {
             bytes_sent: self.refit.bytes_sent(),
             bytes_received: self.refit.bytes_received(),
             bytes_kept: moved.kept_bytes,
-            changed_fraction: 1.0,
+            changed_fraction: match self.delta {
+                true => moved.changed_bytes as f64 / moved.compared_bytes.max(1) as f64,
+                false => 1.0,
+            },
             version: *runs,
         })
     }
@@ -450,7 +464,11 @@ impl PyRefit {
         // Here, where it is an error of this call alone: a refit would fail the group.
         bound_sources.check(refit).or_layout()?;
         bound_targets.check(refit, &bound_sources).or_layout()?;
-        let moved = service.refit(refit, &bound_sources, Target::Memory(&mut bound_targets));
+        let target = Target::Memory(&mut bound_targets);
+        let moved = match self.delta {
+            true => service.refit_changes(refit, &bound_sources, target),
+            false => service.refit(refit, &bound_sources, target),
+        };
         moved.or_group()
     }
 }

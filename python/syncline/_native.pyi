@@ -125,7 +125,16 @@ class Group:
         delta: bool = False,
         checksums: bool = False,
     ) -> Refit:
-        """Prepares the way from one layout to another; every rank passes the same."""
+        """Prepares the way from one layout to another; every rank passes the same.
+
+        With ``delta`` a run sends only what has changed since the run before, which takes as much
+        memory again as this rank sends and receives.
+        """
+    def recover(self, timeout: float | None = None) -> None:
+        """Goes on after a failure, with the members that are left; each of them calls it.
+
+        Calls after the death of members go on by themselves.
+        """
     def copy_service(self) -> CopyService:
         """Returns a service for single copies."""
     def close(self) -> None:
