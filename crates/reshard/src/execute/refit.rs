@@ -346,8 +346,7 @@ impl Refit {
         let left = (&from.restricted_to(is_member), &to.restricted_to(is_member));
         let (rank, is_checked, strides) = (self.rank(), self.has_checksums(), &self.strides);
         let (options, slot_bytes) = (&origin.options, self.slot_bytes);
-        let built =
-            Self::build((from, to), left, options, slot_bytes, rank, is_checked, strides);
+        let built = Self::build((from, to), left, options, slot_bytes, rank, is_checked, strides);
         Some(built)
     }
 
