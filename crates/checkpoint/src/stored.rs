@@ -47,10 +47,11 @@ impl StoredBox {
         (from_bytes, to_bytes): (u64, u64),
     ) -> Result<CopyPlan, CopyError> {
         let strides = shape.row_major_strides(to_bytes);
+        let (dims, from, to) = (shape.len(), self.strides.to_signed(), strides.to_signed());
         let plan = CopyPlan::strided(
             &self.area.size,
-            Strides { strides: &self.strides, element_bytes: from_bytes },
-            Strides { strides: &strides, element_bytes: to_bytes },
+            Strides { strides: &from[..dims], element_bytes: from_bytes },
+            Strides { strides: &to[..dims], element_bytes: to_bytes },
         )?;
         let offset = start.iter().zip(strides.iter()).map(|(start, stride)| start * stride).sum();
         Ok(plan.with_offsets(self.start, offset))

@@ -67,6 +67,12 @@ impl Dims {
         }
         strides
     }
+
+    /// Returns the numbers as signed ones, the largest possible where they do not fit. Those past
+    /// the last are 0.
+    pub fn to_signed(&self) -> [i64; MAX_DIMS] {
+        self.values.map(|value| i64::try_from(value).unwrap_or(i64::MAX))
+    }
 }
 
 // Comparing and hashing the dimensions, not the room for more: most tensors have one or two

@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use syncline_copy::{CopyError, CopyPlan, Strides};
-use syncline_tensor::MAX_DIMS;
 
 use crate::dims::{Dims, NdBox};
 
@@ -105,8 +104,8 @@ impl CopyBox {
     /// If a shard has more bytes than can be counted, which shards of a [`Layout`](crate::Layout)
     /// never have.
     pub fn plan(&self, source_element: u64, target_element: u64) -> Result<CopyPlan, CopyError> {
-        let source = row_major(&self.src_shape, source_element);
-        let target = row_major(&self.dst_shape, target_element);
+        let source = self.src_shape.row_major_strides(source_element).to_signed();
+        let target = self.dst_shape.row_major_strides(target_element).to_signed();
         let dims = self.size.len();
         self.plan_strided(
             Strides { strides: &source[..dims], element_bytes: source_element },
@@ -165,14 +164,6 @@ impl CopyBox {
         }
         found
     }
-}
-
-/// The strides of a dense row-major shard.
-fn row_major(shape: &Dims, element_bytes: u64) -> [i64; MAX_DIMS] {
-    let strides = shape.row_major_strides(element_bytes);
-    let mut signed = [0; MAX_DIMS];
-    signed.iter_mut().zip(strides.iter()).for_each(|(to, &stride)| *to = stride as i64);
-    signed
 }
 
 #[cfg(test)]
