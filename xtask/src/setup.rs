@@ -85,7 +85,7 @@ pub fn node() -> Option<PathBuf> {
         let name = package.rsplit_once('@').map_or(*package, |(name, _)| name);
         folder.join("node_modules").join(name).is_dir()
     };
-    if NODE_PACKAGES.iter().all(|package| is_there(&package)) {
+    if NODE_PACKAGES.iter().all(is_there) {
         return Some(folder);
     }
     let made = std::fs::create_dir_all(&folder).map_err(|error| error.to_string());
