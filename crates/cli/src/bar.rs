@@ -2,10 +2,12 @@
 
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use syncline_files::one_line;
+use syncline_sync::lock;
 
 use crate::output::is_quiet;
 
@@ -43,6 +45,32 @@ impl Bar {
             }
         });
         Some(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+/// A bar over steps of unknown lengths: how many of them are done, and the name of the next.
+pub(crate) struct Steps {
+    at: Arc<Mutex<(usize, String)>>,
+    _bar: Option<Bar>,
+}
+
+impl Steps {
+    /// A bar over `count` steps, shown until it is dropped.
+    pub(crate) fn start(count: usize, first: &str) -> Self {
+        let at = Arc::new(Mutex::new((0, first.to_owned())));
+        let watched = at.clone();
+        let bar = Bar::start(move |elapsed| {
+            let (done, name) = lock(&watched).clone();
+            let seconds = elapsed.as_secs();
+            (done as f64 / count.max(1) as f64, format!("{name}, {seconds} s"))
+        });
+        Self { at, _bar: bar }
+    }
+
+    /// A step is done, and this one begins.
+    pub(crate) fn next(&self, name: &str) {
+        let mut at = lock(&self.at);
+        *at = (at.0 + 1, name.to_owned());
     }
 }
 

@@ -103,7 +103,10 @@ impl Findings<'_> {
             _ if stalls >= late => {
                 format!("stalls take {:.0}% of the critical path", percent(stalls))
             }
-            _ => format!("{:.0}% of the run pass before its first task starts", percent(late)),
+            _ => format!(
+                "{:.0}% of the run had passed when the first task of its critical path started",
+                percent(late)
+            ),
         }
     }
 

@@ -6,6 +6,7 @@ use syncline_bench::{
     Effort, describe_machine, leave_out_peers, names, run, to_json, without_peers,
 };
 
+use crate::bar::Steps;
 use crate::outcome::{Failure, Outcome};
 use crate::output::to_standard_output;
 
@@ -35,7 +36,15 @@ impl BenchArgs {
             (false, false) => Effort::Full,
         };
         let wanted: Vec<String> = self.name.into_iter().collect();
-        let rows = without_peers(&run(&wanted, effort, |_| ()));
+        let all: Vec<&str> = match wanted.first() {
+            Some(name) => vec![name],
+            None => names().collect(),
+        };
+        let steps = Steps::start(all.len(), all.first().unwrap_or(&""));
+        let mut rest = all.iter().skip(1);
+        let rows = run(&wanted, effort, |_| steps.next(rest.next().unwrap_or(&"")));
+        drop(steps);
+        let rows = without_peers(&rows);
         to_standard_output(|out| {
             match self.json {
                 true => out.write_all(to_json(&describe_machine(), &rows).as_bytes())?,

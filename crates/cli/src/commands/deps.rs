@@ -32,6 +32,9 @@ pub(crate) struct GraphArgs {
     /// The form of the output.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
+    /// The same as --format json.
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
     /// Every conflicting pair and every explicit dependency, instead of what the runtime wires.
     #[arg(long, conflicts_with = "reduced")]
     full: bool,
@@ -48,6 +51,9 @@ pub(crate) struct CheckArgs {
     /// Check these edges (JSON), instead of the edges that the runtime wires.
     #[arg(long, value_name = "EDGES.json")]
     against: Option<PathBuf>,
+    /// The findings for programs.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Arguments of `deps convert`.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use syncline::report::{ReportError, RunRecord, render};
 
+use crate::bar::Steps;
 use crate::input::{LoadedTrace, is_standard};
 use crate::outcome::{Failure, Outcome};
 use crate::output::to_file;
@@ -27,11 +28,19 @@ pub(crate) fn run(args: &ReportArgs) -> Result<Outcome, Failure> {
         return Err(Failure::Usage(text.to_owned()));
     }
     let mut runs = Vec::with_capacity(args.traces.len());
-    for path in &args.traces {
+    let steps = Steps::start(args.traces.len() + 1, "reading a trace, finding what waits for what");
+    for (at, path) in args.traces.iter().enumerate() {
         runs.push(load(path)?);
+        let is_last = at + 1 == args.traces.len();
+        steps.next(if is_last {
+            "analysing, drawing the page"
+        } else {
+            "reading the second trace"
+        });
     }
     let files = args.traces.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
     let page = render(&runs).map_err(in_file(&files.join(", ")))?;
+    drop(steps);
     to_file(&args.output, |out| out.write_all(page.as_bytes()))?;
     Ok(Outcome::Success)
 }

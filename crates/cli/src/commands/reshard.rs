@@ -51,6 +51,9 @@ pub(crate) struct PlanArgs {
     /// The form of the output.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
+    /// The same as --format json.
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
     /// Size of the slots that batches have to fit, a multiple of 64; units such as 16MiB may be
     /// given.
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SLOT_BYTES, value_parser = size::parse)]
@@ -118,6 +121,9 @@ pub(crate) struct RunArgs {
     /// With --dry-run: show every tensor.
     #[arg(long, requires = "dry_run")]
     verbose: bool,
+    /// The summary for programs.
+    #[arg(long, conflicts_with = "dry_run")]
+    json: bool,
     /// Go on after an interruption; files that exist are checked, not written again.
     #[arg(long)]
     resume: bool,
@@ -145,6 +151,9 @@ pub(crate) struct VerifyArgs {
     /// Accept a layout that is not known to be right for the model.
     #[arg(long)]
     allow_unproven: bool,
+    /// The findings for programs.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Ways between PEs.

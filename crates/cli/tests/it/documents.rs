@@ -135,3 +135,36 @@ fn every_environment_variable_is_documented() {
     let known: BTreeSet<String> = known.into_iter().filter(|name| !is_internal(name)).collect();
     assert_eq!(used, known, "docs/ENVIRONMENT.md lists exactly what the sources name");
 }
+
+/// Runs `command` with `--json` and returns the `format` of what it prints.
+fn format_of(command: &[&str]) -> String {
+    let printed = run(&[command, &["--json"]].concat());
+    assert_eq!((printed.status, printed.stderr.as_str()), (Some(0), ""), "{command:?}");
+    let document = json(&printed.stdout);
+    assert!(document["version"].is_u64(), "{command:?}: {document}");
+    document["format"].as_str().expect("a format").to_owned()
+}
+
+#[test]
+fn every_output_for_programs_is_documented() {
+    let page = page("OUTPUTS.md");
+    let layouts = ["--from", "examples/reshard/train-tp2pp2.toml", "--to"];
+    let layouts = [&layouts[..], &["examples/reshard/serve-tp4.toml"]].concat();
+    let simulate = ["--simulate", "examples/reshard/cluster-h100.toml"];
+    let plan = [&["reshard", "plan"], &layouts[..]].concat();
+    let commands: [(&str, Vec<&str>); 8] = [
+        ("run", vec!["run", "examples/programs/mlp.json"]),
+        ("deps graph", vec!["deps", "graph", "examples/traces/cholesky.json"]),
+        ("deps check", vec!["deps", "check", "examples/traces/cholesky.json"]),
+        ("devices", vec!["devices"]),
+        ("doctor", vec!["doctor"]),
+        ("kernels", vec!["kernels"]),
+        ("reshard plan", plan.clone()),
+        ("reshard plan --simulate", [&plan[..], &simulate].concat()),
+    ];
+    for (name, command) in commands {
+        let format = format_of(&command);
+        let row = format!("| `{name}` | `{format}` |");
+        assert!(page.contains(&row), "docs/OUTPUTS.md has no row {row}");
+    }
+}

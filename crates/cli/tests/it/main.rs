@@ -21,6 +21,7 @@
 //! - `hostile`: random bytes, sizes that no machine has, names that speak to the terminal, pipes
 //!   and devices
 //! - `claims`: the tests that ARCHITECTURE.md names exist
+//! - `conventions`: documents for programs, quiet, colours, byte-order marks
 //! - `bad_input`: one clear line and exit status 2
 //!
 //! A new command gets a module of its own.
@@ -28,6 +29,7 @@
 mod bad_input;
 mod bench;
 mod claims;
+mod conventions;
 mod deps_check;
 mod deps_convert;
 mod deps_graph;

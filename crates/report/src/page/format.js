@@ -73,16 +73,19 @@
     return PALETTE[((hash ^ (hash >>> 12)) >>> 0) % PALETTE.length];
   };
   Report.colourOf = (run, name, copy) => {
-    if (copy) return COPY;
+    // Where nothing computes, copies are told apart by their names.
+    run.computes ??= run.kernels.some((kernel) => !kernel.copy);
+    if (copy && run.computes) return COPY;
     run.colours ??= run.strings.map(() => null);
     return (run.colours[name] ??= Report.nameColour(run.strings[name]));
   };
 
   /** Every colour of a drawing and what it stands for. */
   Report.legend = (run, idle) => {
-    const el = Report.el, seen = new Set();
-    const kernels = run.kernels.filter((kernel) => { const key = kernel.copy ? "copies" : kernel.name; return !seen.has(key) && seen.add(key); });
-    const item = (kernel) => el("li", {}, Report.dot(Report.colourOf(run, kernel.name, kernel.copy)), kernel.copy ? "copies" : run.strings[kernel.name]);
+    const el = Report.el, seen = new Set(), computes = run.kernels.some((kernel) => !kernel.copy);
+    const named = (kernel) => !kernel.copy || !computes;
+    const kernels = run.kernels.filter((kernel) => { const key = named(kernel) ? kernel.name : "copies"; return !seen.has(key) && seen.add(key); });
+    const item = (kernel) => el("li", {}, Report.dot(Report.colourOf(run, kernel.name, kernel.copy)), named(kernel) ? run.strings[kernel.name] : "copies");
     const rest = kernels.slice(LEGEND_MAX);
     return el("ul", { class: "legend", "aria-label": "Colours" },
       kernels.slice(0, LEGEND_MAX).map(item),

@@ -184,5 +184,10 @@ fn time_before_a_task_that_waited_for_nothing_is_lateness() {
     let growth = Analysis::compare(&run(20), &run(90)).growth();
     assert_eq!((growth.lateness_ns, growth.stalls_ns, growth.total_ns()), (70, 0, 70));
     let late = Analysis::of(&run(500)).unwrap().summary.limit;
-    assert!(late.starts_with("71% of the run pass before its first task starts"), "{late}");
+    assert!(
+        late.starts_with(
+            "71% of the run had passed when the first task of its critical path started"
+        ),
+        "{late}"
+    );
 }

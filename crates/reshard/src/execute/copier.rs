@@ -93,8 +93,13 @@ impl<'r, 'a> Copier<'r, 'a> {
         for each in &fan.moves[..fan.count] {
             let is_kept = each.peer == run.program.rank;
             *(if is_kept { &mut self.kept } else { &mut self.placed }) += copy.bytes();
-            let activity = if is_kept { RefitActivity::Keep } else { RefitActivity::Place };
-            run.record(activity, each.peer, copy.bytes());
+        }
+        if let Some(timeline) = run.control.timeline {
+            let parts = fan.moves.map(|each| match each.peer == run.program.rank {
+                true => (RefitActivity::Keep, each.peer as usize),
+                false => (RefitActivity::Place, each.peer as usize),
+            });
+            timeline.add_all(&parts[..fan.count], copy.bytes());
         }
     }
 

@@ -63,25 +63,42 @@ impl Timeline {
 
     /// Records what this PE did since the event before.
     pub(crate) fn add(&self, activity: RefitActivity, peer: usize, bytes: u64) {
+        self.add_all(&[(activity, peer)], bytes);
+    }
+
+    /// Records what this PE did at the same time since the event before, of `bytes` each: every
+    /// part has its share of the time.
+    pub(crate) fn add_all(&self, parts: &[(RefitActivity, usize)], bytes: u64) {
         let end_ns = now_ns();
         let mut state = lock(&self.state);
-        let start_ns = std::mem::replace(&mut state.mark_ns, end_ns);
-        // Many small boxes for one peer are one event to a reader.
-        let joins = matches!(activity, RefitActivity::Place | RefitActivity::Keep);
-        let full = state.events.len() >= EVENTS_MAX;
-        match state.events.last_mut() {
-            Some(last) if joins && (last.activity, last.peer) == (activity, peer) => {
-                last.bytes += bytes;
-                last.end_ns = end_ns;
-            }
-            _ if full => {}
-            _ => state.events.push(RefitEvent { activity, peer, bytes, start_ns, end_ns }),
+        let from_ns = std::mem::replace(&mut state.mark_ns, end_ns);
+        let part_ns = (end_ns - from_ns) / parts.len().max(1) as u64;
+        let starts = (0..).map(|at| from_ns + at * part_ns);
+        for (&(activity, peer), start_ns) in parts.iter().zip(starts) {
+            let event = RefitEvent { activity, peer, bytes, start_ns, end_ns: start_ns + part_ns };
+            state.push(event);
         }
     }
 
     /// Takes all events so far.
     pub(crate) fn take(&self) -> Vec<RefitEvent> {
         std::mem::take(&mut lock(&self.state).events)
+    }
+}
+
+impl State {
+    fn push(&mut self, event: RefitEvent) {
+        // Many small boxes for one peer are one event to a reader.
+        let joins = matches!(event.activity, RefitActivity::Place | RefitActivity::Keep);
+        let full = self.events.len() >= EVENTS_MAX;
+        match self.events.last_mut() {
+            Some(last) if joins && (last.activity, last.peer) == (event.activity, event.peer) => {
+                last.bytes += event.bytes;
+                last.end_ns = event.end_ns;
+            }
+            _ if full => {}
+            _ => self.events.push(event),
+        }
     }
 }
 

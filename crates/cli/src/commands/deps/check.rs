@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use syncline::deps::{CheckReport, DepGraph, OracleLimits, check_edges};
+use serde_json::{Value, json};
+use syncline::deps::{CheckReport, DepEdge, DepGraph, OracleLimits, check_edges};
 use syncline::trace::read_edges;
 use syncline_files::one_line;
 
@@ -27,7 +28,33 @@ pub(super) fn run(args: &CheckArgs) -> Result<Outcome, Failure> {
     };
     let report = check_edges(&loaded.trace, &given, OracleLimits::default())
         .map_err(|source| Failure::Oracle { file: loaded.file.clone(), source })?;
-    to_standard_output(|out| print_report(out, &loaded, &given, &report))
+    to_standard_output(|out| match args.json {
+        true => {
+            writeln!(out, "{:#}", to_json(&loaded, &given, &report))?;
+            Ok(outcome(&report))
+        }
+        false => print_report(out, &loaded, &given, &report),
+    })
+}
+
+fn outcome(report: &CheckReport) -> Outcome {
+    if report.is_clean() { Outcome::Success } else { Outcome::Found }
+}
+
+fn to_json(loaded: &LoadedTrace, given: &DepGraph, report: &CheckReport) -> Value {
+    let reasons = Reasons::of(&loaded.trace);
+    let edges = |graph: &DepGraph| -> Vec<Value> {
+        let ids = |edge: &DepEdge| (graph.id(edge.pred), graph.id(edge.succ));
+        let edge = |edge: &DepEdge| {
+            let (pred, succ) = ids(edge);
+            json!({"pred": pred, "succ": succ, "kinds": edge.kinds.to_string(),
+                   "why": reasons.why(graph, edge)})
+        };
+        graph.edges().iter().map(edge).collect()
+    };
+    json!({"format": "syncline-check", "version": 1, "tasks": loaded.trace.tasks.len(),
+           "edges": given.edges().len(), "pairs": report.pairs,
+           "missing": edges(&report.missing), "superfluous": edges(&report.superfluous)})
 }
 
 fn print_report(
@@ -56,5 +83,5 @@ fn print_report(
         let (pred, succ) = (reasons.task(edge.pred), reasons.task(edge.succ));
         writeln!(out, "superfluous: {succ} waits for {pred}, with which nothing connects it")?;
     }
-    Ok(if report.is_clean() { Outcome::Success } else { Outcome::Found })
+    Ok(outcome(report))
 }

@@ -13,7 +13,7 @@ pub(super) fn run(args: &GraphArgs) -> Result<Outcome, Failure> {
     let loaded = LoadedTrace::read(&args.trace)?;
     let (graph, chosen) = choose(&loaded, args)?;
     to_standard_output(|out| {
-        match args.format {
+        match if args.json { Format::Json } else { args.format } {
             Format::Text => print_text(out, &loaded, &graph, chosen)?,
             Format::Json => write_edges(&graph, out)?,
             Format::Dot => dot::print_dot(out, &loaded.trace, &graph)?,

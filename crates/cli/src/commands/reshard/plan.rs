@@ -18,11 +18,12 @@ pub(super) fn run(args: &PlanArgs) -> Result<Outcome, Failure> {
     let options = if args.convert { options.convert_all() } else { options };
     let plan = TransferPlan::new(&from, &to, &options).map_err(failed)?;
     let schedule = Schedule::new(&plan, args.slot_bytes).map_err(failed)?;
+    let format = if args.json { Format::Json } else { args.format };
     if let Some(cluster) = &args.simulate {
-        return simulate::run(cluster, &plan, &schedule, args.format);
+        return simulate::run(cluster, &plan, &schedule, format);
     }
     to_standard_output(|mut out| {
-        match args.format {
+        match format {
             Format::Json => write_transfers(&plan, &schedule, &mut out)?,
             Format::Text => text::print(&plan, &schedule, args.full, out)?,
         }

@@ -236,6 +236,15 @@ fn show_summary(
 ) -> io::Result<Outcome> {
     let seconds = summary.elapsed.as_secs_f64().max(1e-9);
     let rate = summary.bytes as f64 / 1e9 / seconds;
+    if args.json {
+        let Summary { tensors, files, files_kept, bytes, .. } = summary;
+        let document = serde_json::json!({"format": "syncline-conversion", "version": 1,
+            "tensors": tensors, "files_written": files, "files_kept": files_kept, "bytes": bytes,
+            "seconds": seconds, "left_out": conversion.others(),
+            "unproven": conversion.unproven()});
+        writeln!(out, "{document:#}")?;
+        return Ok(Outcome::Success);
+    }
     show_others(conversion, out)?;
     show_unproven(conversion, out)?;
     writeln!(out, "tensors  {}", summary.tensors)?;

@@ -1,6 +1,7 @@
 //! `syncline reshard verify`.
 
-use syncline::checkpoint::{Checkpoint, CheckpointError, unproven, verify};
+use serde_json::{Value, json};
+use syncline::checkpoint::{Checkpoint, CheckpointError, Difference, unproven, verify};
 use syncline_files::one_line;
 
 use super::maps::mapped;
@@ -19,14 +20,25 @@ pub(super) fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
         // Tensors that do not match at all are a finding, not a failure to read.
         Err(CheckpointError::Reshard(cause)) => {
             return to_standard_output(|out| {
-                writeln!(out, "{}", one_line(&cause.to_string()))?;
+                let cause = cause.to_string();
+                match args.json {
+                    true => writeln!(out, "{:#}", document(0, &[], &[], Some(&cause)))?,
+                    false => writeln!(out, "{}", one_line(&cause))?,
+                }
                 Ok(Outcome::Found)
             });
         }
         Err(error) => return Err(error.into()),
     };
     let doubts = unproven(&target, &source);
+    let is_right = differences.is_empty() && (doubts.is_empty() || args.allow_unproven);
+    let outcome = if is_right { Outcome::Success } else { Outcome::Found };
+    let tensors = target.layout().tensors().len();
     to_standard_output(|out| {
+        if args.json {
+            writeln!(out, "{:#}", document(tensors, &differences, &doubts, None))?;
+            return Ok(outcome);
+        }
         for doubt in &doubts {
             writeln!(out, "unproven {}", one_line(doubt))?;
         }
@@ -40,15 +52,24 @@ pub(super) fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
             )?;
         }
         if differences.is_empty() {
-            writeln!(
-                out,
-                "{} tensors are the same, every element",
-                target.layout().tensors().len()
-            )?;
-            let is_right = doubts.is_empty() || args.allow_unproven;
-            return Ok(if is_right { Outcome::Success } else { Outcome::Found });
+            writeln!(out, "{tensors} tensors are the same, every element")?;
+            return Ok(outcome);
         }
         writeln!(out, "{} shards differ", differences.len())?;
-        Ok(Outcome::Found)
+        Ok(outcome)
     })
+}
+
+/// The findings for programs; `mismatch` says why the tensors cannot be compared at all.
+fn document(
+    tensors: usize,
+    differences: &[Difference],
+    doubts: &[String],
+    mismatch: Option<&str>,
+) -> Value {
+    let difference =
+        |one: &Difference| json!({"tensor": one.tensor, "rank": one.rank, "element": one.element});
+    let differences: Vec<Value> = differences.iter().map(difference).collect();
+    json!({"format": "syncline-verification", "version": 1, "tensors": tensors,
+           "differences": differences, "unproven": doubts, "mismatch": mismatch})
 }
