@@ -20,6 +20,10 @@ const DEPTH_MAX: usize = 64;
 /// far more paths than values.
 const VISITS_MAX: usize = 1 << 26;
 
+/// Tensors and other values that are found in one pickle, at most: far more than those of any model
+/// with the states of its optimizer.
+const FOUND_MAX: usize = 1 << 19;
+
 /// What a reader of one file knows of its storages.
 pub(super) trait Storages {
     /// The file, and where the bytes of the storage `key` begin and how many there are.
@@ -95,6 +99,9 @@ impl<'p, 'a, S: Storages> Walk<'p, 'a, S> {
         self.visits += 1;
         if depth > DEPTH_MAX || self.visits > VISITS_MAX {
             return Err("the pickle's containers are nested too deeply".into());
+        }
+        if self.found.tensors.len() + self.found.others.len() > FOUND_MAX {
+            return Err(format!("the pickle has more than {FOUND_MAX} tensors and values").into());
         }
         if self.has_tensors.get(&id) == Some(&false) {
             return Ok(false);
@@ -235,4 +242,38 @@ pub(super) fn sizes(pickle: &Pickle<'_>, id: ValueId) -> Option<Dims> {
     };
     let numbers = pickle.members(id)?.iter().map(|&id| pickle.size(id));
     Dims::from_slice(&numbers.collect::<Option<Vec<u64>>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::torch_types::is_allowed;
+    use super::*;
+
+    struct OneStorage;
+
+    impl Storages for OneStorage {
+        fn find(&self, _: &str) -> Option<(u32, u64, u64)> {
+            Some((0, 0, 16))
+        }
+    }
+
+    #[test]
+    fn containers_that_share_members_do_not_fill_the_memory() {
+        // A list with a tensor, then lists that have the one before twice.
+        let mut bytes = b"\x80\x02]q\x00ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00\
+            storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x04tQK\x00\
+            K\x04\x85K\x01\x85\x89NtRa"
+            .to_vec();
+        let read = |bytes: &[u8]| {
+            let (pickle, _) = Pickle::read(bytes, &is_allowed).unwrap();
+            Walk::tensors(&pickle, &OneStorage)
+        };
+        assert_eq!(read(&[&bytes[..], b"."].concat()).unwrap().tensors.len(), 1);
+        for at in 0..50 {
+            bytes.extend([b']', b'q', at + 1, b'(', b'h', at, b'h', at, b'e']);
+        }
+        bytes.push(b'.');
+        let error = read(&bytes).unwrap_err().to_string();
+        assert!(error.contains("more than 524288 tensors"), "{error}");
+    }
 }
