@@ -253,7 +253,7 @@ fn damaged_torch_files_are_refused_or_read_but_never_a_panic() {
                 }
             }
         }
-        // Not before it is read: what is mapped must not be cut short.
+        // Restored after it was read: a mapped file must not be cut short.
         if let Some(part) = of_dcp {
             fs::copy(part, path).unwrap();
         }
