@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use serde::Deserialize;
 use serde_json::Value;
-use syncline_layout::{Dims, NamedStage, Pattern, expand_ranges};
+use syncline_layout::{Dims, NamePattern, NamedStage, expand_ranges};
 
 use crate::extent::{Extent, Sum};
 use crate::meaning::{Role, Split};
@@ -96,7 +96,7 @@ enum Source {
 
 #[derive(Debug)]
 struct Entry {
-    pattern: Pattern,
+    pattern: NamePattern,
     /// Parts of the name after the block's own; `None` for any number.
     parts: Option<usize>,
     role: Role,
@@ -187,7 +187,7 @@ impl BlockForm {
         let mut push = |leaf: &str, role, dims| {
             let dot = if self.at.is_empty() { "" } else { "." };
             let text = format!("{}{dot}{key}{leaf}", self.at);
-            let pattern = Pattern::new(&text).expect("the descriptions are tested");
+            let pattern = NamePattern::new(&text).expect("the descriptions are tested");
             let parts = key.matches('.').count() + 1 + usize::from(!leaf.is_empty());
             let parts = (!key.contains("**")).then_some(parts);
             entries.push(Entry { pattern, parts, role, dims });

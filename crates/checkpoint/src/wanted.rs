@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use syncline_layout::{LayoutFile, MeshLayout, Pattern, TensorRule, TensorSpec};
+use syncline_layout::{LayoutFile, MeshLayout, NamePattern, TensorRule, TensorSpec};
 
 use crate::destination::Destination;
 use crate::error::CheckpointError;
@@ -77,7 +77,7 @@ impl Wanted {
 /// The patterns of `rules` that match none of the tensors `specs`.
 pub fn unmatched_rules(rules: &[TensorRule], specs: &[TensorSpec]) -> Vec<String> {
     let matches = |rule: &TensorRule| {
-        let pattern = Pattern::new(&rule.pattern);
+        let pattern = NamePattern::new(&rule.pattern);
         pattern.is_ok_and(|pattern| specs.iter().any(|spec| pattern.matches(&spec.name)))
     };
     let unmatched = rules.iter().filter(|rule| rule.tied_to.is_none() && !matches(rule));

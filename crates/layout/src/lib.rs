@@ -32,8 +32,8 @@ pub use json::write_transfers;
 #[cfg(feature = "json")]
 pub use layout::LayoutFile;
 pub use layout::{
-    BlockRule, Layout, LayoutBuilder, Mesh, MeshLayout, NameNumbers, NamedStage, Pattern, Piece,
-    Placement, Shard, ShardRule, Stage, TensorLayout, TensorRule, TensorSpec, expand_ranges,
+    BlockRule, Layout, LayoutBuilder, Mesh, MeshLayout, NameNumbers, NamePattern, NamedStage,
+    Piece, Placement, Shard, ShardRule, Stage, TensorLayout, TensorRule, TensorSpec, expand_ranges,
 };
 pub use schedule::{Batch, DEFAULT_SLOT_BYTES, SLOT_ALIGN, SUM_BYTES, Schedule, Segment};
 pub use transfer::{

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::compile::Compiler;
 use super::names::NameNumbers;
-use super::pattern::Pattern;
+use super::pattern::NamePattern;
 use super::rule_set::RuleSet;
 use super::rules::TensorRule;
 use super::{Layout, TensorSpec, WORLD_MAX};
@@ -129,7 +129,7 @@ impl MeshLayout {
     /// The rule for `name`, if one matches; the patterns are checked by [`compile`](Self::compile).
     pub fn rule_for(&self, name: &str) -> Option<&TensorRule> {
         let fits = |rule: &&TensorRule| {
-            Pattern::new(&rule.pattern).is_ok_and(|pattern| pattern.matches(name))
+            NamePattern::new(&rule.pattern).is_ok_and(|pattern| pattern.matches(name))
         };
         self.rules.iter().find(fits)
     }

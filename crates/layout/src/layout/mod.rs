@@ -41,7 +41,7 @@ pub use file::LayoutFile;
 pub(crate) use form::{Form, gcd, scaled};
 pub use mesh::{Mesh, MeshLayout};
 pub use names::NameNumbers;
-pub use pattern::{Pattern, expand_ranges};
+pub use pattern::{NamePattern, expand_ranges};
 pub use rules::{BlockRule, NamedStage, ShardRule, Stage, TensorRule};
 
 /// The name, element type and shape of a tensor, whatever its placement.

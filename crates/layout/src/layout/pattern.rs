@@ -9,22 +9,22 @@ const EXPANSIONS_MAX: usize = 1 << 16;
 /// A pattern over names whose parts are separated by dots.
 ///
 /// ```
-/// use syncline_layout::Pattern;
+/// use syncline_layout::NamePattern;
 ///
-/// let pattern = Pattern::new("model.layers.*.self_attn.{q,k,v}_proj.weight")?;
+/// let pattern = NamePattern::new("model.layers.*.self_attn.{q,k,v}_proj.weight")?;
 /// assert!(pattern.matches("model.layers.11.self_attn.k_proj.weight"));
 /// assert!(!pattern.matches("model.layers.11.self_attn.o_proj.weight"));
-/// assert!(Pattern::new("**.bias")?.matches("bias"));
+/// assert!(NamePattern::new("**.bias")?.matches("bias"));
 /// # Ok::<(), syncline_layout::LayoutError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pattern {
+pub struct NamePattern {
     text: String,
     /// Without braces.
     alternatives: Vec<Vec<String>>,
 }
 
-impl Pattern {
+impl NamePattern {
     /// Reads a pattern.
     pub fn new(text: &str) -> Result<Self, LayoutError> {
         let parts = |plain: String| plain.split('.').map(str::to_owned).collect();
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     fn matches(pattern: &str, name: &str) -> bool {
-        Pattern::new(pattern).unwrap().matches(name)
+        NamePattern::new(pattern).unwrap().matches(name)
     }
 
     #[test]
@@ -173,7 +173,7 @@ mod tests {
         assert!(matches("l.{0..11}.w", "l.11.w") && !matches("l.{0..11}.w", "l.12.w"));
         assert!(matches("x.{a.b,c}.w", "x.a.b.w") && matches("x.{a.b,c}.w", "x.c.w"));
         for broken in ["{a", "a}", "{a{b}}", "{3..1}", "{0..99999999}", "}{"] {
-            assert!(Pattern::new(broken).is_err(), "{broken}");
+            assert!(NamePattern::new(broken).is_err(), "{broken}");
         }
     }
 }

@@ -1,18 +1,18 @@
 //! The rules of a mesh form with their patterns: which one a name goes by.
 
-use super::pattern::Pattern;
+use super::pattern::NamePattern;
 use super::rules::TensorRule;
 use crate::error::LayoutError;
 
 /// Rules whose patterns were read.
 pub(super) struct RuleSet<'a> {
     pub(super) rules: &'a [TensorRule],
-    pub(super) patterns: Vec<Pattern>,
+    pub(super) patterns: Vec<NamePattern>,
 }
 
 impl<'a> RuleSet<'a> {
     pub(super) fn new(rules: &'a [TensorRule]) -> Result<Self, LayoutError> {
-        let patterns = rules.iter().map(|rule| Pattern::new(&rule.pattern));
+        let patterns = rules.iter().map(|rule| NamePattern::new(&rule.pattern));
         Ok(Self { rules, patterns: patterns.collect::<Result<_, _>>()? })
     }
 

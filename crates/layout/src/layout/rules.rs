@@ -14,7 +14,7 @@ const BLOCKS_MAX: u64 = 1 << 16;
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct TensorRule {
-    /// Pattern over names; the first rule that matches a tensor is the one that counts.
+    /// A pattern of names; the first rule that matches a tensor is the one that counts.
     #[serde(rename = "match")]
     pub pattern: String,
     /// Dimensions that are split; the rest is whole.

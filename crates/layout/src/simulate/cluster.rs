@@ -8,7 +8,7 @@ use crate::error::LayoutError;
 /// A link: how much goes through it a second, each way, and how long a message takes through it.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Link {
+pub struct ClusterLink {
     /// Gigabytes a second, each way.
     pub gb_per_s: f64,
     /// Microseconds from one end to the other.
@@ -49,18 +49,18 @@ pub struct Cluster {
     /// PEs of each node; ranks are counted node by node.
     pub pes_per_node: u32,
     /// What one PE packs, unpacks and copies; with `shared_by`, what so many PEs do together.
-    pub memory: Link,
+    pub memory: ClusterLink,
     /// Each PE's way to the others of its node.
-    pub intra: Link,
+    pub intra: ClusterLink,
     /// Whether PEs of one node write each other's memory, so that nothing is packed between them.
     #[serde(default)]
     pub direct: bool,
     /// Between PEs and their network card, if that is a limit.
-    pub pcie: Option<Link>,
+    pub pcie: Option<ClusterLink>,
     /// The network cards; none where all PEs are on one node.
-    pub nic: Option<Link>,
+    pub nic: Option<ClusterLink>,
     /// Between all nodes together, if the network is narrower than its cards.
-    pub network: Option<Link>,
+    pub network: Option<ClusterLink>,
     /// What a message costs its sender and its receiver, whatever its size.
     #[serde(default)]
     pub message_us: f64,

@@ -1,6 +1,6 @@
 //! The links of a cluster one by one, and which of them a batch takes.
 
-use super::cluster::{Cluster, Link};
+use super::cluster::{Cluster, ClusterLink};
 use crate::error::LayoutError;
 
 /// Kinds of links, in the order in which they are shown.
@@ -157,7 +157,7 @@ impl Links {
     }
 }
 
-fn link_of(cluster: &Cluster, kind: LinkKind) -> Option<Link> {
+fn link_of(cluster: &Cluster, kind: LinkKind) -> Option<ClusterLink> {
     match kind {
         LinkKind::Memory => Some(cluster.memory),
         LinkKind::IntraOut | LinkKind::IntraIn => Some(cluster.intra),

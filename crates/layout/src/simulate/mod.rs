@@ -24,7 +24,7 @@ mod tests;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-pub use cluster::{Cluster, Link};
+pub use cluster::{Cluster, ClusterLink};
 pub use links::LinkKind;
 use links::Links;
 

@@ -9,12 +9,12 @@ use syncline_tensor::Dtype;
 use super::recoding::{check_scale_shape, in_blocks, refused};
 use super::{BlockScales, PlanTensor, Recoding};
 use crate::error::LayoutError;
-use crate::layout::{Layout, Pattern, TensorLayout};
+use crate::layout::{Layout, NamePattern, TensorLayout};
 use syncline_copy::convert::mx;
 
 /// The declared patterns, each with the suffix of the scales.
 pub(super) struct Blocks {
-    rules: Vec<(Pattern, String)>,
+    rules: Vec<(NamePattern, String)>,
 }
 
 impl Blocks {
@@ -25,7 +25,7 @@ impl Blocks {
                 let (rule, cause) = (pattern.clone(), cause.to_owned());
                 return Err(LayoutError::BadRule { rule, cause });
             }
-            Ok((Pattern::new(pattern)?, suffix.clone()))
+            Ok((NamePattern::new(pattern)?, suffix.clone()))
         };
         Ok(Self { rules: declared.iter().map(rule).collect::<Result<_, _>>()? })
     }
