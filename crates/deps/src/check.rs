@@ -16,7 +16,7 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
-    /// Whether nothing was found.
+    /// Returns `true` if nothing was found.
     pub fn is_clean(&self) -> bool {
         self.missing.edges().is_empty() && self.superfluous.edges().is_empty()
     }
@@ -37,7 +37,7 @@ pub fn check_edges(
     Ok(CheckReport { missing, superfluous, pairs: full.edges().len() })
 }
 
-/// The edges of `graph` to wait for that `closed` does not imply.
+/// Returns the edges of `graph` to wait for that `closed` does not imply.
 fn edges_outside(
     graph: &DepGraph,
     closed: &DepGraph,

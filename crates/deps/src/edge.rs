@@ -55,19 +55,19 @@ macro_rules! set_of_bits {
             /// The set with nothing in it.
             pub const EMPTY: Self = Self(0);
 
-            /// Whether every member of `other` is in this set.
+            /// Returns `true` if every member of `other` is in this set.
             #[inline]
             pub const fn contains(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
             }
 
-            /// The members of both sets.
+            /// Returns the members of both sets.
             #[inline]
             pub const fn and(self, other: Self) -> Self {
                 Self(self.0 | other.0)
             }
 
-            /// Whether nothing is in this set.
+            /// Returns `true` if nothing is in this set.
             #[inline]
             pub const fn is_empty(self) -> bool {
                 self.0 == 0
@@ -78,13 +78,13 @@ macro_rules! set_of_bits {
                 Self(bits)
             }
 
-            /// The members as bits, for files.
+            /// Returns the members as bits, for files.
             #[inline]
             pub const fn bits(self) -> u8 {
                 self.0
             }
 
-            /// The names of the members, as files spell them.
+            /// Returns the names of the members, as files spell them.
             pub fn names(self) -> impl Iterator<Item = &'static str> {
                 Self::NAMES
                     .into_iter()
@@ -92,7 +92,7 @@ macro_rules! set_of_bits {
                     .map(|(_, name)| name)
             }
 
-            /// The member that files spell `name`.
+            /// Returns the member that files spell `name`.
             pub fn from_name(name: &str) -> Option<Self> {
                 Self::NAMES.into_iter().find(|(_, known)| *known == name).map(|(one, _)| one)
             }

@@ -31,7 +31,7 @@ pub struct DepEdge {
 }
 
 impl DepEdge {
-    /// Whether the edge orders its tasks, rather than only keeping something alive.
+    /// Returns `true` if the edge orders its tasks, rather than only keeping something alive.
     pub fn waits(&self) -> bool {
         self.flags.contains(EdgeFlags::WAIT)
     }
@@ -61,24 +61,24 @@ impl DepGraph {
         self.ids.len()
     }
 
-    /// The id of the task at `position`.
+    /// Returns the id of the task at `position`.
     pub fn id(&self, position: u32) -> u64 {
         self.ids[position as usize]
     }
 
-    /// All edges, ordered by successor and then by predecessor.
+    /// Returns all edges, ordered by successor and then by predecessor.
     pub fn edges(&self) -> &[DepEdge] {
         &self.edges
     }
 
-    /// The edges into the task at `position`.
+    /// Returns the edges into the task at `position`.
     pub fn edges_into(&self, position: u32) -> &[DepEdge] {
         let start = self.edges.partition_point(|edge| edge.succ < position);
         let count = self.edges[start..].partition_point(|edge| edge.succ == position);
         &self.edges[start..start + count]
     }
 
-    /// The arguments that conflict, in order.
+    /// Returns the arguments that conflict, in order.
     pub fn args(&self, edge: &DepEdge) -> &[ArgPair] {
         &self.args[edge.args_start as usize..edge.args_end as usize]
     }
@@ -118,7 +118,7 @@ impl DepGraph {
         }
     }
 
-    /// The same graph with only the edges that `keep` wants.
+    /// Returns the same graph with only the edges that `keep` wants.
     #[must_use]
     pub(crate) fn filtered(&self, mut keep: impl FnMut(&DepEdge) -> bool) -> Self {
         let mut graph = Self { ids: self.ids.clone(), ..Self::default() };

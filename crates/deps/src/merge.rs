@@ -53,7 +53,7 @@ impl Packed {
     const PRED_ARG: u64 = 1 << 48;
     const SUCC_ARG: u64 = 1 << 49;
 
-    /// An edge whose lower half is in `bits`, from argument `succ_arg`.
+    /// Returns an edge whose lower half is in `bits`, from argument `succ_arg`.
     #[inline]
     pub(crate) fn between_args(pred: TaskId, bits: u64, succ_arg: u16) -> Self {
         let args = u64::from(succ_arg) << 32 | Self::PRED_ARG | Self::SUCC_ARG;
@@ -164,7 +164,7 @@ impl EdgeMerger {
         }
     }
 
-    /// The edges, each predecessor once, in the order they were found.
+    /// Returns the edges, each predecessor once, in the order they were found.
     #[inline]
     pub(crate) fn edges(&self) -> &[Packed] {
         self.few.get(..self.len).unwrap_or(&self.many)
@@ -184,7 +184,7 @@ impl EdgeMerger {
         self.len = self.many.len();
     }
 
-    /// The slot of `pred`, or the vacant one where it belongs.
+    /// Returns the slot of `pred`, or the vacant one where it belongs.
     fn slot_of(&self, pred: TaskId) -> usize {
         let mask = self.slots.len() - 1;
         let mut at = (pred.to_bits().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask;

@@ -154,7 +154,7 @@ impl Seen {
         }
     }
 
-    /// The accesses that one like `access` may conflict with.
+    /// Returns the accesses that one like `access` may conflict with.
     fn candidates(&self, access: Access) -> impl Iterator<Item = (u32, u32)> + '_ {
         let reads: &[(u32, u32)] = if access.writes() { &self.reads } else { &[] };
         reads.iter().chain(&self.others).copied()
@@ -165,7 +165,7 @@ impl Seen {
     }
 }
 
-/// The fewest edges with the same transitive closure as `full`, which has all of them.
+/// Returns the fewest edges with the same transitive closure as `full`, which has all of them.
 pub fn reduced_graph(full: &DepGraph, limits: OracleLimits) -> Result<DepGraph, OracleError> {
     let mut implied = vec![false; full.edges().len()];
     for block in blocks(full, limits)? {

@@ -50,7 +50,7 @@ pub(crate) struct Implied {
 }
 
 impl Implied {
-    /// Whether an edge to `pred` says nothing new.
+    /// Returns `true` if an edge to `pred` says nothing new.
     #[inline]
     pub(crate) fn contains(self, pred: u64) -> bool {
         let distance = self.task - pred;

@@ -25,13 +25,13 @@ pub(crate) struct ScopeStack {
 }
 
 impl ScopeStack {
-    /// The kind of the innermost scope; outside all of them, auto.
+    /// Returns the kind of the innermost scope; outside all of them, auto.
     #[inline]
     pub(crate) fn kind(&self) -> ScopeKind {
         self.open.last().copied().unwrap_or_default()
     }
 
-    /// The number of scopes that are open.
+    /// Returns the number of scopes that are open.
     pub(crate) fn depth(&self) -> usize {
         self.open.len()
     }

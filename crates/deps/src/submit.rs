@@ -79,7 +79,7 @@ pub struct Submitter {
 }
 
 impl Submitter {
-    /// A submitter without buffers that has issued nothing.
+    /// Creates a submitter without buffers that has issued nothing.
     pub fn new(options: SubmitOptions) -> Self {
         let map = TensorMap::keeping(options.views_kept);
         Self { options, map, ..Self::default() }
@@ -107,7 +107,7 @@ impl Submitter {
         self.map.remove_buffer(buffer)
     }
 
-    /// The size of a buffer, if it is known.
+    /// Returns the size of a buffer, if it is known.
     pub fn buffer_bytes(&self, buffer: BufferId) -> Option<u64> {
         self.map.buffer_bytes(buffer)
     }
@@ -173,37 +173,37 @@ impl Submitter {
         self.scopes.enter(kind);
     }
 
-    /// Closes the innermost scope and says what kind it was.
+    /// Closes the innermost scope and returns its kind.
     pub fn leave_scope(&mut self) -> Result<ScopeKind, SubmitError> {
         self.scopes.leave()
     }
 
-    /// The kind of the scope that the next task belongs to.
+    /// Returns the kind of the scope that the next task belongs to.
     #[inline]
     pub fn scope_kind(&self) -> ScopeKind {
         self.scopes.kind()
     }
 
-    /// The number of scopes that are open.
+    /// Returns the number of scopes that are open.
     pub fn scope_depth(&self) -> usize {
         self.scopes.depth()
     }
 
-    /// The id that the next task will get.
+    /// Returns the id that the next task will get.
     #[inline]
     pub fn next_task(&self) -> TaskId {
         TaskId::new(self.options.ring, self.next)
     }
 
-    /// Forgets a task that has finished: nothing waits for it any more. Whether it was live until
-    /// then.
+    /// Forgets a task that has finished: nothing waits for it any more. Returns `true` if it was
+    /// live until then.
     ///
     /// Tasks may be retired in any order. An id that was never issued is not live.
     pub fn retire(&mut self, task: TaskId) -> bool {
         task.ring() == self.options.ring && task.sequence() < self.next && self.map.retire(task)
     }
 
-    /// Whether `task` was issued and not retired.
+    /// Returns `true` if `task` was issued and not retired.
     pub fn is_live(&self, task: TaskId) -> bool {
         task.ring() == self.options.ring && task.sequence() < self.next && self.map.is_live(task)
     }

@@ -46,7 +46,7 @@ impl Cells {
         place as usize & (self.slots.len() - 1)
     }
 
-    /// The place of `cell`, or the vacant one where it belongs.
+    /// Returns the place of `cell`, or the vacant one where it belongs.
     #[inline]
     fn place(&self, cell: Cell) -> usize {
         let mut at = self.home(cell);
@@ -56,18 +56,18 @@ impl Cells {
         at
     }
 
-    /// How many cells have members.
+    /// Returns how many cells have members.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// The first member of a cell; [`END`] where it has none.
+    /// Returns the first member of a cell; [`END`] where it has none.
     #[inline]
     pub(super) fn first(&self, cell: Cell) -> u32 {
         self.slots[self.place(cell)].first
     }
 
-    /// The first members of all cells.
+    /// Returns the first members of all cells.
     pub(super) fn firsts(&self) -> impl Iterator<Item = u32> + '_ {
         self.slots.iter().map(|slot| slot.first).filter(|&first| first != END)
     }

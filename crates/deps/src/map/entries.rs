@@ -20,7 +20,7 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// The mode of `access`; one that orders nothing has none and is not asked about.
+    /// Returns the mode of `access`; one that orders nothing has none and is not asked about.
     #[inline]
     pub(crate) fn of(access: Access) -> Self {
         Self::from_bits(Entry::BY_ACCESS[access as usize] >> Entry::MODE_AT)
@@ -82,7 +82,7 @@ impl Entry {
             | flags.bits() as u64
     }
 
-    /// An `access` of argument `arg` by `task`.
+    /// Creates an `access` of argument `arg` by `task`.
     #[inline]
     pub(crate) fn new(task: TaskId, arg: u16, access: Access, manual: bool) -> Self {
         let barrier =
@@ -91,7 +91,7 @@ impl Entry {
         Self { task, bits }
     }
 
-    /// The position of the argument.
+    /// Returns the position of the argument.
     pub(crate) fn arg(self) -> u16 {
         (self.bits >> Self::ARG_AT) as u16
     }
@@ -101,8 +101,8 @@ impl Entry {
         Mode::from_bits(self.bits >> Self::MODE_AT)
     }
 
-    /// The edge to this entry from argument `succ_arg` of the present task; `hazards` says why, by
-    /// mode.
+    /// Returns the edge to this entry from argument `succ_arg` of the present task; `hazards` says
+    /// why, by mode.
     #[inline]
     pub(crate) fn edge(self, succ_arg: u16, hazards: Hazards) -> Packed {
         // Flags, kinds and the argument lie where a packed edge has them.
@@ -111,7 +111,8 @@ impl Entry {
         Packed::between_args(self.task, own | kinds, succ_arg)
     }
 
-    /// Whether the task belongs to a manual scope: it has waited for nothing that was here.
+    /// Returns `true` if the task belongs to a manual scope: it has waited for nothing that was
+    /// here.
     #[inline]
     pub(crate) fn is_manual(&self) -> bool {
         EdgeKinds::from_bits((self.bits >> Self::KINDS_AT) as u8).contains(EdgeKinds::BARRIER)
@@ -194,7 +195,7 @@ impl<const N: usize> List<N> {
         self.len as usize
     }
 
-    /// The entries held in place, and whether these are all.
+    /// Returns the entries held in place, and whether these are all.
     #[inline]
     pub(crate) fn in_place(&self) -> (&[Entry], bool) {
         (&self.inline[..(self.len as usize).min(N)], self.chain == NO_CHUNK)
@@ -208,7 +209,7 @@ impl<const N: usize> List<N> {
         self.inline[0].task
     }
 
-    /// Some entry.
+    /// Returns some entry.
     #[inline]
     pub(crate) fn first(&self) -> Option<&Entry> {
         self.inline[..(self.len as usize).min(N)].first()

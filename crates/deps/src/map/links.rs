@@ -58,7 +58,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// The links that an access of `mode` has to follow.
+    /// Returns the links that an access of `mode` has to follow.
     #[inline]
     fn followed_by(&self, mode: Mode) -> &[Link] {
         match mode {
@@ -214,7 +214,8 @@ impl TensorMap {
         }
     }
 
-    /// The links that an access of `mode` by argument `position`, through `node`, has to follow.
+    /// Returns the links that an access of `mode` by argument `position`, through `node`, has to
+    /// follow.
     #[inline]
     pub(super) fn links_of(&self, node: u32, position: usize, mode: Mode) -> &[Link] {
         match self.nodes[node as usize].held.flags & (LINKED | WIDE | FRESH) {

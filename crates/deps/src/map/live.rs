@@ -33,7 +33,7 @@ struct Ring {
 }
 
 impl Liveness {
-    /// Whether `task` has not been retired.
+    /// Returns `true` if `task` has not been retired.
     #[inline]
     pub(crate) fn is_live(&self, task: TaskId) -> bool {
         let Some(ring) = self.rings.get(usize::from(task.ring())) else { return true };
@@ -53,7 +53,7 @@ impl Liveness {
         self.rings.is_empty()
     }
 
-    /// Marks `task` as retired; whether it was live until then.
+    /// Marks `task` as retired. Returns `true` if it was live until then.
     #[inline]
     pub(crate) fn retire(&mut self, task: TaskId) -> bool {
         if !self.is_live(task) {

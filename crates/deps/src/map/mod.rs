@@ -187,12 +187,12 @@ pub struct MapStats {
 }
 
 impl TensorMap {
-    /// A map without buffers.
+    /// Creates a map without buffers.
     pub fn new() -> Self {
         Self::keeping(SubmitOptions::default().views_kept)
     }
 
-    /// A map without buffers that keeps at least so many views, used or not.
+    /// Creates a map without buffers that keeps at least so many views, used or not.
     pub(crate) fn keeping(views_kept: usize) -> Self {
         Self { views_kept, ..Self::default() }
     }
@@ -227,13 +227,13 @@ impl TensorMap {
         Ok(())
     }
 
-    /// The size of a buffer, if it is known.
+    /// Returns the size of a buffer, if it is known.
     pub fn buffer_bytes(&self, buffer: BufferId) -> Option<u64> {
         self.slots.get(&buffer).map(|&slot| self.buffers[slot as usize].bytes)
     }
 
-    /// Forgets a task that has finished: nothing waits for it any more. Whether it was live until
-    /// then.
+    /// Forgets a task that has finished: nothing waits for it any more. Returns `true` if it was
+    /// live until then.
     ///
     /// A task that has finished has waited for others: those have finished too, whether they are
     /// retired yet or not.
@@ -241,13 +241,14 @@ impl TensorMap {
         self.live.retire(task)
     }
 
-    /// Whether `task` has not been retired.
+    /// Returns `true` if `task` has not been retired.
     #[inline]
     pub fn is_live(&self, task: TaskId) -> bool {
         self.live.is_live(task)
     }
 
-    /// What the map holds and has done. Counts the entries one by one: not for every task.
+    /// Returns figures of the contents and of the work so far. Counts the entries one by one: not
+    /// for every task.
     pub fn stats(&self) -> MapStats {
         let grids: usize = self.buffers.iter().map(|buffer| buffer.grid.bytes()).sum();
         let runs = || self.buffers.iter().filter_map(|buffer| buffer.runs.as_deref());
@@ -271,7 +272,7 @@ impl TensorMap {
         }
     }
 
-    /// Where the argument `position` was found that was resolved.
+    /// Returns where the argument `position` was found that was resolved.
     pub(crate) fn place(&self, position: usize) -> Place {
         self.places[position]
     }

@@ -127,7 +127,8 @@ impl Generations {
         self.flags = if cut { self.flags | CUT } else { self.flags & !CUT };
     }
 
-    /// The plain writer, which has waited for everything that came to these bytes before it.
+    /// Returns the plain writer, which has waited for everything that came to these bytes before
+    /// it.
     #[inline]
     pub(super) fn plain_writer(&self) -> Option<TaskId> {
         self.writers.first().filter(|entry| entry.mode() == Mode::Write).map(|entry| entry.task)
@@ -189,14 +190,14 @@ impl Generations {
         self.writers.len() + self.readers.len() + self.beside.len()
     }
 
-    /// The group that the writers form, if they do.
+    /// Returns the group that the writers form, if they do.
     #[inline]
     fn group(&self) -> Option<Mode> {
         self.writers.first().map(|entry| entry.mode()).filter(|mode| mode.is_grouped())
     }
 
-    /// The entries that an access of `mode` overlapping these bytes must come after: the slice and,
-    /// unless the flag says that these are all, what [`Generations::more_waits`] shows.
+    /// Returns the entries that an access of `mode` overlapping these bytes must come after: the
+    /// slice and, unless the flag says that these are all, what [`Generations::more_waits`] shows.
     #[inline]
     pub(super) fn waits(&self, mode: Mode) -> (&[Entry], bool) {
         let (entries, all) = match self.newest(mode) {
@@ -229,7 +230,7 @@ impl Generations {
         })
     }
 
-    /// The newest generation that an access of `mode` has to wait for.
+    /// Returns the newest generation that an access of `mode` has to wait for.
     #[inline]
     fn newest(&self, mode: Mode) -> Newest {
         if mode == Mode::Read {
@@ -340,7 +341,7 @@ impl Generations {
     }
 }
 
-/// Whether accesses of these modes to the same bytes must be ordered.
+/// Returns `true` if accesses of these modes to the same bytes must be ordered.
 #[inline]
 fn conflict(earlier: Mode, later: Mode) -> bool {
     earlier != later || earlier == Mode::Write
@@ -372,7 +373,7 @@ impl Hazards {
     }
 }
 
-/// The bits of the kinds of hazard between an `access` and an earlier one of each [`Mode`].
+/// Returns the bits of the kinds of hazard between an `access` and an earlier one of each [`Mode`].
 const fn hazards(access: Access) -> [u8; 4] {
     let (raw, war, waw) = (EdgeKinds::RAW, EdgeKinds::WAR, EdgeKinds::WAW);
     let group = EdgeKinds::COMMUTATIVE;

@@ -120,7 +120,7 @@ impl TensorMap {
         }
     }
 
-    /// The node of an argument whose view is known.
+    /// Returns the node of an argument whose view is known.
     #[inline]
     pub(super) fn node_of(&self, arg: &Arg) -> Option<u32> {
         let Self { nodes, cold, .. } = self;

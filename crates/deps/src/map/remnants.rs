@@ -168,12 +168,12 @@ impl Remnants {
         self.count == 0
     }
 
-    /// The number of accesses that the list `first` remembers.
+    /// Returns the number of accesses that the list `first` remembers.
     pub(super) fn entries(&self, first: u32) -> usize {
         self.list(first).map(|remnant| remnant.held.entries()).sum()
     }
 
-    /// The remnants of the list `first` that share a byte with `region`, if one is given.
+    /// Returns the remnants of the list `first` that share a byte with `region`, if one is given.
     pub(super) fn touched<'a>(
         &'a self,
         first: u32,
@@ -188,7 +188,7 @@ impl Remnants {
         self.list(first).filter(touched).map(|remnant| &remnant.held)
     }
 
-    /// The remnants of the list `first`, with their bytes.
+    /// Returns the remnants of the list `first`, with their bytes.
     pub(super) fn all(&self, first: u32) -> impl Iterator<Item = (&Generations, Vec<Region>)> + '_ {
         let parts = |remnant: &Remnant| self.parts.list(remnant.parts).copied().collect();
         self.list(first).map(move |remnant| (&remnant.held, parts(remnant)))

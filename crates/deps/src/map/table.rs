@@ -42,8 +42,8 @@ impl Key {
         self.hash
     }
 
-    /// Whether this may be the key of `view` in `buffer`; certainly, where the view has no more
-    /// dimensions than a key.
+    /// Returns `true` if this may be the key of `view` in `buffer`; certainly, where the view has
+    /// no more dimensions than a key.
     #[inline]
     pub(super) fn is(&self, buffer: BufferId, view: &View) -> bool {
         let (shape, strides) = view.stored();
@@ -117,7 +117,7 @@ impl Default for Table {
     }
 }
 
-/// What a slot keeps of a hash.
+/// Returns the part of a hash that a slot keeps.
 #[inline]
 fn tag(hash: u64) -> u32 {
     (hash >> 32) as u32
@@ -139,7 +139,7 @@ impl Table {
         (tag >> self.shift) as usize
     }
 
-    /// The node under `hash` that `is_it` is true of.
+    /// Returns the node under `hash` that `is_it` is true of.
     #[inline]
     pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let mask = self.slots.len() - 1;

@@ -43,7 +43,7 @@ impl Ancestors {
         ancestors
     }
 
-    /// Whether `task` comes after `ancestor`, a task of the block.
+    /// Returns `true` if `task` comes after `ancestor`, a task of the block.
     pub(crate) fn contains(&self, task: u32, ancestor: u32) -> bool {
         let bit = (ancestor - self.block.start) as usize;
         self.rows[task as usize * self.words + bit / 64] >> (bit % 64) & 1 == 1

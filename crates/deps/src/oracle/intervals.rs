@@ -6,7 +6,7 @@ use syncline_tensor::View;
 pub(super) struct Intervals(Vec<(u64, u64)>);
 
 impl Intervals {
-    /// The bytes of `view`; `None` where that takes more than `limit` intervals.
+    /// Returns the bytes of `view`; `None` where that takes more than `limit` intervals.
     pub(super) fn of(view: &View, limit: u64) -> Option<Self> {
         if view.is_empty() {
             return Some(Self(Vec::new()));
@@ -35,12 +35,12 @@ impl Intervals {
         self.0.len() as u64
     }
 
-    /// The first byte; past every other where there is none.
+    /// Returns the first byte; past every other where there is none.
     pub(super) fn start(&self) -> u64 {
         self.0.first().map_or(u64::MAX, |&(start, _)| start)
     }
 
-    /// The byte after the last; zero where there is none.
+    /// Returns the byte after the last; zero where there is none.
     pub(super) fn end(&self) -> u64 {
         self.0.last().map_or(0, |&(_, end)| end)
     }
