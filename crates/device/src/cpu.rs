@@ -1,13 +1,17 @@
-//! The CPU backend: worker threads as lanes, ordinary memory, Rust closures as kernels.
+//! The CPU backend: workers that run lanes, plans and streams, ordinary memory, Rust closures as
+//! kernels.
 
 mod device;
 mod lane;
 mod memory;
 mod queue;
+mod ready;
 mod run;
+mod workers;
 
 pub use device::{CpuDevice, CpuOptions};
 pub use memory::HostMemory;
+pub use workers::{Served, Source, Turn, Workers, WorkersHandle};
 
 use std::sync::Arc;
 

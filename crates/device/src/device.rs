@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::cpu::Workers;
 use crate::{Allocator, Buffer, DeviceError, DeviceSpec, Lane, LaneKind, MemoryUse};
 
 /// One device. Dropping the last handle closes its lanes: work that has not begun fails with
@@ -24,6 +25,11 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
 
     /// Where its memory comes from.
     fn allocator(&self) -> &Arc<dyn Allocator>;
+
+    /// The threads of a CPU device, for plans and streams that run on it.
+    fn workers(&self) -> Option<&Arc<Workers>> {
+        None
+    }
 }
 
 /// What a device is and can do, as plain data.

@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use crate::shim::{AtomicU32, Ordering};
-use crate::{Spin, barrier};
+use crate::{Spin, barrier, blocking};
 
 /// A count that moves with every event, and on which threads park.
 ///
@@ -117,6 +117,7 @@ impl<S: Sharing> EventCount<S> {
 
     /// Parks while the count is `epoch` (W4), until `deadline` at the latest. May return early.
     pub fn park(&self, epoch: u32, deadline: Option<Instant>) {
+        let _blocks = blocking::section();
         self.waiters.fetch_add(1, Ordering::SeqCst);
         barrier::fence_after_exchange();
         self.park_counted(epoch, deadline);
@@ -220,6 +221,7 @@ impl EventCount {
             if deadline.is_some_and(|at| at <= now) {
                 return false;
             }
+            let _blocks = blocking::section();
             let longest = now + PARK_MAX;
             // W1 to W4, and the check again.
             let epoch = self.epoch();

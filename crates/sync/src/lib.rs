@@ -2,7 +2,9 @@
 //!
 //! - [`EventCount`]: parks threads until something may have changed, in one process or across
 //!   processes. `event_count/README.md` has the proof that no wake-up is lost.
-//! - [`Spin`]: how often a thread checks before it parks; all thresholds stand there.
+//! - [`Sleepers`]: threads that take work, parked until they are handed a permit.
+//! - [`Spin`], [`Polls`]: how often a thread checks before it parks; all thresholds stand there.
+//! - [`blocking`]: threads of a pool that block in the middle of their work.
 //! - [`lock`], [`ignore_poison`]: locks that outlive a panic.
 //! - [`CachePadded`], [`prefetch`]: cache lines.
 //! - [`barrier`]: a memory barrier that costs only the side that passes it rarely.
@@ -13,11 +15,14 @@
 #![warn(unreachable_pub)]
 
 pub mod barrier;
+pub mod blocking;
 pub mod prefetch;
 pub mod shim;
 
 mod event_count;
 mod poison;
+mod polls;
+mod sleepers;
 mod spin;
 
 pub use crossbeam_utils::CachePadded;
@@ -25,4 +30,6 @@ pub use crossbeam_utils::CachePadded;
 pub use event_count::AcrossProcesses;
 pub use event_count::{EventCount, OneProcess, Sharing};
 pub use poison::{Lock, ignore_poison, lock};
-pub use spin::Spin;
+pub use polls::{Polls, pause};
+pub use sleepers::Sleepers;
+pub use spin::{Spin, processors};

@@ -7,7 +7,7 @@
 pub use loom::{
     hint::spin_loop,
     sync::{
-        Condvar, Mutex, MutexGuard,
+        Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard,
         atomic::{
             AtomicBool, AtomicI32, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
         },
@@ -18,7 +18,7 @@ pub use loom::{
 pub use shuttle::{
     hint::spin_loop,
     sync::{
-        Condvar, Mutex, MutexGuard,
+        Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard,
         atomic::{
             AtomicBool, AtomicI32, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
         },
@@ -29,7 +29,7 @@ pub use shuttle::{
 pub use std::{
     hint::spin_loop,
     sync::{
-        Condvar, Mutex, MutexGuard,
+        Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard,
         atomic::{
             AtomicBool, AtomicI32, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
         },

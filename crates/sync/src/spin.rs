@@ -95,8 +95,8 @@ impl Spin {
     }
 }
 
-/// Processors that this process may use, counted once.
-fn processors() -> usize {
+/// Returns how many processors this process may use, counted once.
+pub fn processors() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| available_parallelism().map_or(1, usize::from))
 }

@@ -1,5 +1,5 @@
 //! What the tests of all crates share: random numbers, seeds that can be replayed, an allocator
-//! that counts, and the one rule for what a machine lacks ([`need`]).
+//! that counts, threads by name, and the one rule for what a machine lacks ([`need`]).
 //!
 //! Never a dependency of anything but tests: `tests/shipped.rs` decides that.
 #![warn(unreachable_pub)]
@@ -8,11 +8,13 @@ mod counting;
 mod need;
 mod rng;
 mod seeds;
+mod threads;
 
 pub use counting::CountingAllocator;
 pub use need::{is_ci, need, succeed};
 pub use rng::Rng;
 pub use seeds::for_seeds;
+pub use threads::threads_named;
 
 /// Compiles only if `$type` does not implement `$trait`.
 ///

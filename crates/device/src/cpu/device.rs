@@ -1,10 +1,12 @@
-//! CPU devices: a set of worker threads with a memory pool of their own.
+//! CPU devices: workers, lanes that they run, and a memory pool.
 
 use std::sync::Arc;
 use std::thread;
 
 use super::lane::CpuLane;
 use super::memory::CpuAllocator;
+use super::ready::{LaneSource, ReadyLanes};
+use super::workers::{Served, Workers};
 use crate::{
     Allocator, Capabilities, Device, DeviceError, DeviceInfo, DeviceSpec, Lane, LaneInfo, LaneKind,
     OpenLanes,
@@ -15,14 +17,17 @@ use crate::{
 pub struct CpuOptions {
     /// Its number: `cpu:index`.
     pub index: u32,
-    /// Worker threads for kernels.
+    /// Lanes for kernels.
     pub compute_lanes: usize,
-    /// Worker threads for copies.
+    /// Lanes for copies.
     pub copy_lanes: usize,
+    /// Threads that run all lanes, plans and streams of the device; as many as compute lanes if
+    /// `None`.
+    pub workers: Option<usize>,
     /// The most memory that buffers may take.
     pub memory_bytes: u64,
-    /// Whether compute lanes stay on one processor each. Lanes for copies never do: they sleep most
-    /// of the time, and should run wherever there is room.
+    /// Whether workers stay on one processor each. A thread that waits for a plan or a stream runs
+    /// it, too, and may find its processor taken then.
     pub pin: bool,
 }
 
@@ -31,10 +36,11 @@ impl CpuOptions {
     pub fn new(index: u32) -> Self {
         Self {
             index,
-            compute_lanes: processors().len(),
+            compute_lanes: allowed_processors().len(),
             copy_lanes: 1,
+            workers: None,
             memory_bytes: syncline_files::machine_memory_bytes(),
-            pin: true,
+            pin: false,
         }
     }
 
@@ -42,6 +48,13 @@ impl CpuOptions {
     #[must_use]
     pub fn compute_lanes(mut self, count: usize) -> Self {
         self.compute_lanes = count;
+        self
+    }
+
+    /// The same with `count` workers, at least one.
+    #[must_use]
+    pub fn workers(mut self, count: usize) -> Self {
+        self.workers = Some(count);
         self
     }
 
@@ -53,7 +66,7 @@ impl CpuOptions {
     }
 }
 
-/// Worker threads of this process as a device.
+/// Workers of this process as a device.
 ///
 /// ```
 /// use syncline_device::cpu::{CpuDevice, CpuOptions};
@@ -70,6 +83,11 @@ pub struct CpuDevice {
     lanes: Vec<Arc<dyn Lane>>,
     /// All lanes, those opened later included.
     opened: OpenLanes<CpuLane>,
+    /// The lanes that workers should run.
+    ready: Arc<ReadyLanes>,
+    /// Dropped before the workers.
+    _served: Served,
+    workers: Arc<Workers>,
 }
 
 impl CpuDevice {
@@ -82,31 +100,34 @@ impl CpuDevice {
     /// there if there is no copy lane.
     pub fn open(options: CpuOptions) -> Result<Arc<dyn Device>, DeviceError> {
         let spec = DeviceSpec::cpu(options.index);
+        let processors = allowed_processors();
+        let compute_lanes = options.compute_lanes.max(1);
+        let count = options.workers.unwrap_or(compute_lanes).max(1);
+        // Devices begin at different processors, so that two with one worker each do not share one.
+        let pin = |number: usize| {
+            let slot = options.index as usize * count + number;
+            processors.get(slot % processors.len().max(1)).copied().filter(|_| options.pin)
+        };
+        let workers = Workers::of_device(spec, count, pin)?;
+        let ready = Arc::new(ReadyLanes::new(workers.handle()));
         let (mut lanes, opened) = (Vec::<Arc<dyn Lane>>::new(), OpenLanes::new());
-        let mut start = |kind, name, pin| {
-            let lane = Arc::new(CpuLane::start(LaneInfo::new(name, kind, spec), pin)?);
+        let mut open = |kind, name| {
+            let lane = Arc::new(CpuLane::new(LaneInfo::new(name, kind, spec), &ready));
             opened.add(&lane);
             lanes.push(lane);
-            Ok::<(), DeviceError>(())
         };
-        let processors = processors();
-        let compute_lanes = options.compute_lanes.max(1);
-        for number in 0..compute_lanes {
-            // Devices begin at different processors, so that two with one lane each do not share
-            // one.
-            let slot = options.index as usize * compute_lanes + number;
-            let pin = processors.get(slot % processors.len().max(1)).copied();
-            let pin = pin.filter(|_| options.pin);
-            start(LaneKind::Compute, format!("{spec} compute {number}"), pin)?;
-        }
-        for number in 0..options.copy_lanes {
-            start(LaneKind::Copy, format!("{spec} copy {number}"), None)?;
-        }
+        (0..compute_lanes)
+            .for_each(|number| open(LaneKind::Compute, format!("{spec} compute {number}")));
+        (0..options.copy_lanes)
+            .for_each(|number| open(LaneKind::Copy, format!("{spec} copy {number}")));
         Ok(Arc::new(Self {
             info: Self::describe(&options),
             allocator: Arc::new(CpuAllocator::new(spec, options.memory_bytes)),
             lanes,
             opened,
+            _served: workers.serve(Arc::new(LaneSource(ready.clone()))),
+            ready,
+            workers,
         }))
     }
 }
@@ -120,7 +141,8 @@ impl CpuDevice {
             wait_before_signal: true,
             open_lanes: true,
         };
-        let name = format!("{} worker threads", options.compute_lanes.max(1));
+        let count = options.workers.unwrap_or(options.compute_lanes).max(1);
+        let name = format!("{count} worker threads");
         DeviceInfo::new(DeviceSpec::cpu(options.index), name, options.memory_bytes, capabilities)
     }
 }
@@ -139,13 +161,17 @@ unsafe impl Device for CpuDevice {
     fn open_lane(&self, kind: LaneKind, name: &str) -> Result<Arc<dyn Lane>, DeviceError> {
         let spec = self.info.spec;
         let info = LaneInfo::new(format!("{spec} {name}"), kind, spec);
-        let lane = Arc::new(CpuLane::start(info, None)?);
+        let lane = Arc::new(CpuLane::new(info, &self.ready));
         self.opened.add(&lane);
         Ok(lane)
     }
 
     fn allocator(&self) -> &Arc<dyn Allocator> {
         &self.allocator
+    }
+
+    fn workers(&self) -> Option<&Arc<Workers>> {
+        Some(&self.workers)
     }
 }
 
@@ -158,7 +184,7 @@ impl Drop for CpuDevice {
 }
 
 /// The processors that this process may use.
-fn processors() -> Vec<usize> {
+fn allowed_processors() -> Vec<usize> {
     #[cfg(target_os = "linux")]
     if let Ok(set) = rustix::thread::sched_getaffinity(None) {
         let allowed: Vec<usize> =

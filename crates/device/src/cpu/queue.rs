@@ -1,31 +1,56 @@
-//! The queue between threads that submit to a CPU lane and its worker.
+//! The queue of a CPU lane, and what it stands at.
 //!
-//! Submitters push under a lock; the worker takes everything at once, so that the lock is taken
-//! once for many batches when there are many. A worker that finds nothing spins for a while, then
-//! parks; the next push wakes it.
+//! A lane is data: batches in order, and a stage. Submitters push under a lock; a lane with batches
+//! is *ready*, and a worker takes it from the device's list, runs a share of its batches, and puts
+//! it back. A batch that waits for a point is kept with a watch on that point, which makes the lane
+//! ready again; meanwhile no thread runs it.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::{ThreadId, current};
 
-use syncline_sync::{CachePadded, EventCount, Spin, lock};
+use syncline_sync::shim::{Mutex, MutexGuard};
+use syncline_sync::{CachePadded, EventCount, lock};
 
+use super::ready::ReadyLanes;
 use crate::lane::{LaneCore, host_timeline};
-use crate::{DeviceError, LaneInfo, Point, Timeline, TimelineOwner, Work};
+use crate::{DeviceError, LaneInfo, Point, PointStatus, TimelineOwner, Wake, Watch, Work};
 
 pub(super) struct Queue {
     pub(super) info: LaneInfo,
+    ready: Arc<ReadyLanes>,
     state: CachePadded<Mutex<State>>,
-    /// How many pushes there were: what an idle worker checks without the lock.
-    pushes: CachePadded<AtomicU64>,
-    /// Reaches 1 when the lane closes, for a worker that waits for another lane's point.
-    stop: Timeline,
-    pushed: EventCount,
+    /// Set when the lane closes, for the thread that runs it.
+    is_closing: AtomicBool,
+    /// Moves when a thread leaves a lane that closes.
+    left: EventCount,
+    /// Makes the lane ready when a point is reached that it waits for.
+    waker: Arc<LaneWaker>,
 }
 
 struct State {
     core: LaneCore<Item>,
-    worker_parks: bool,
+    stage: Stage,
+    /// Batches that a worker took and has not begun.
+    taken: VecDeque<Item>,
+    waits: Option<Waiting>,
+    /// A point was reached while the lane was running, perhaps the one that it is about to wait
+    /// for.
+    was_woken: bool,
+}
+
+/// Who has a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// No thread: there is nothing to do, or a watch will tell.
+    Idle,
+    /// The list of ready lanes.
+    Ready,
+    /// A thread.
+    Running(ThreadId),
+    /// No thread any more.
+    Closed,
 }
 
 /// What was submitted, and the value that says it has completed. Small, since a queue may grow
@@ -35,72 +60,146 @@ pub(super) struct Item {
     pub(super) value: u64,
 }
 
-/// What the worker found.
-pub(super) enum Taken {
-    /// Batches, in the list that it passed, and the timeline on which they complete.
-    Items(Arc<TimelineOwner>),
-    /// The lane closes.
-    Closed,
+/// A batch that waits, and for what.
+pub(super) struct Waiting {
+    pub(super) item: Item,
+    /// How many of its points were reached.
+    pub(super) reached: usize,
+    /// Makes the lane ready again.
+    pub(super) _watch: Watch,
+}
+
+/// The batches that a thread runs which has taken a lane.
+pub(super) struct Taken {
+    pub(super) items: VecDeque<Item>,
+    pub(super) waiting: Option<Waiting>,
+    /// The timeline on which they complete.
+    pub(super) owner: Arc<TimelineOwner>,
+}
+
+/// Makes a lane ready when a point may have been reached.
+struct LaneWaker(Weak<Queue>);
+
+impl Wake for LaneWaker {
+    fn wake(&self) {
+        if let Some(queue) = self.0.upgrade() {
+            queue.wake();
+        }
+    }
 }
 
 impl Queue {
-    pub(super) fn new(info: LaneInfo) -> Self {
+    pub(super) fn new(info: LaneInfo, ready: &Arc<ReadyLanes>) -> Arc<Self> {
         let core = LaneCore::new(&info.name, host_timeline(&info.name));
-        Self {
-            stop: Timeline::new("stop", 0),
+        let (taken, waits) = (VecDeque::new(), None);
+        let state = State { core, stage: Stage::Idle, taken, waits, was_woken: false };
+        Arc::new_cyclic(|own| Self {
             info,
-            state: CachePadded::new(Mutex::new(State { core, worker_parks: false })),
-            pushes: CachePadded::new(AtomicU64::new(0)),
-            pushed: EventCount::new(),
-        }
+            ready: ready.clone(),
+            state: CachePadded::new(Mutex::new(state)),
+            is_closing: AtomicBool::new(false),
+            left: EventCount::new(),
+            waker: Arc::new(LaneWaker(own.clone())),
+        })
     }
 
     /// Adds work, and returns the point at which it will have completed. Leaves refused work.
-    pub(super) fn push(&self, work: &mut Work) -> Result<Point, DeviceError> {
+    pub(super) fn push(self: &Arc<Self>, work: &mut Work) -> Result<Point, DeviceError> {
         let mut taken = Box::<Work>::default();
         let mut state = self.lock();
         let point = state.core.admit(&mut work.waits, work.task.as_ref())?;
         std::mem::swap(&mut *taken, work);
         state.core.pending.push_back(Item { work: taken, value: point.value() });
-        self.announce(state);
+        // A batch that waits holds up what is behind it.
+        if state.stage == Stage::Idle && state.waits.is_none() {
+            self.make_ready(state);
+        }
         Ok(point)
     }
 
-    /// Lets the worker know, whether it spins or is parked.
-    fn announce(&self, mut state: MutexGuard<'_, State>) {
-        // Not a step of its own: the lock is held.
-        let pushes = self.pushes.load(Ordering::Relaxed);
-        self.pushes.store(pushes + 1, Ordering::Relaxed);
-        let wake = std::mem::take(&mut state.worker_parks);
+    fn make_ready(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        state.stage = Stage::Ready;
         drop(state);
-        if wake {
-            self.pushed.wake_all();
+        self.ready.push(self.clone());
+    }
+
+    fn wake(self: &Arc<Self>) {
+        let mut state = self.lock();
+        match state.stage {
+            Stage::Idle if state.waits.is_some() => self.make_ready(state),
+            Stage::Running(_) => state.was_woken = true,
+            _ => {}
         }
     }
 
-    /// Moves all batches into `items`, which is empty, waiting until there are some. `seen` is how
-    /// many pushes the worker knows of.
-    pub(super) fn take(&self, items: &mut VecDeque<Item>, seen: &mut u64) -> Taken {
-        Spin::queue().until(|| self.pushes.load(Ordering::Relaxed) != *seen);
-        loop {
-            let mut state = self.lock();
-            if state.core.is_closing() {
-                return Taken::Closed;
-            }
-            *seen = self.pushes.load(Ordering::Relaxed);
-            if !state.core.pending.is_empty() {
-                std::mem::swap(items, &mut state.core.pending);
-                return Taken::Items(state.core.owner().clone());
-            }
-            // W1, then W2: the announcement is a flag under the lock (README of event counts).
-            let epoch = self.pushed.epoch();
-            state.worker_parks = true;
-            drop(state);
-            self.pushed.park(epoch, None);
+    /// Takes the lane from the list of ready lanes, for the calling thread. Returns `None`
+    /// if it was closed meanwhile.
+    pub(super) fn take(&self) -> Option<Taken> {
+        let mut state = self.lock();
+        if state.stage != Stage::Ready {
+            return None;
         }
+        state.stage = Stage::Running(current().id());
+        Some(Self::take_rest(&mut state))
     }
 
-    /// Refuses further work and hands over what is queued.
+    fn take_rest(state: &mut State) -> Taken {
+        let mut items = std::mem::take(&mut state.taken);
+        if items.is_empty() {
+            std::mem::swap(&mut items, &mut state.core.pending);
+        } else {
+            items.append(&mut state.core.pending);
+        }
+        state.was_woken = false;
+        Taken { items, waiting: state.waits.take(), owner: state.core.owner().clone() }
+    }
+
+    /// Leaves a lane that has `items` left, or nothing. Returns the rest if the lane was closed:
+    /// the caller, which still has the lane, gives that up.
+    pub(super) fn leave(self: &Arc<Self>, items: VecDeque<Item>) -> Option<Taken> {
+        let mut state = self.lock();
+        state.taken = items;
+        if state.core.is_closing() {
+            return Some(Self::take_rest(&mut state));
+        }
+        if state.taken.is_empty() && state.core.pending.is_empty() {
+            state.stage = Stage::Idle;
+        } else {
+            self.make_ready(state);
+        }
+        None
+    }
+
+    /// Leaves a lane that waits, with `items` behind that; returns both if the point was reached or
+    /// the lane closed meanwhile, so that the caller goes on.
+    pub(super) fn leave_waiting(
+        &self,
+        waiting: Waiting,
+        items: VecDeque<Item>,
+    ) -> Result<(), (Waiting, VecDeque<Item>)> {
+        let mut state = self.lock();
+        if std::mem::take(&mut state.was_woken) || state.core.is_closing() {
+            return Err((waiting, items));
+        }
+        state.taken = items;
+        state.waits = Some(waiting);
+        state.stage = Stage::Idle;
+        Ok(())
+    }
+
+    /// Notes that the calling thread has given up all batches of the closed lane.
+    pub(super) fn end(&self) {
+        self.lock().stage = Stage::Closed;
+        self.left.wake_all();
+    }
+
+    /// Watches `point`. Returns `None` if it is decided.
+    pub(super) fn watch(&self, point: &Point) -> Option<Watch> {
+        let watch = point.watch(self.waker.clone());
+        (watch.look() == PointStatus::Pending).then_some(watch)
+    }
+
+    /// Refuses further work and hands over the queued batches.
     pub(super) fn fail(&self, cause: &DeviceError) -> VecDeque<Item> {
         self.lock().core.poison(cause)
     }
@@ -110,29 +209,36 @@ impl Queue {
         self.lock().core.recover(|name| Ok(host_timeline(name)));
     }
 
-    /// Refuses further work, and ends the worker's waits.
-    pub(super) fn close(&self) {
-        if !self.lock().core.close() {
-            return;
+    /// Refuses further work. Returns what was queued, if no thread runs the lane: the caller gives
+    /// it up and calls [`Queue::end`].
+    pub(super) fn close(&self) -> Option<Taken> {
+        let mut state = self.lock();
+        if !state.core.close() {
+            return None;
         }
-        // Fails only if it was signalled before, which happens once.
-        let _ = self.stop.signal(1);
-        self.pushed.wake_all();
+        self.is_closing.store(true, Ordering::Release);
+        if let Stage::Running(_) = state.stage {
+            return None;
+        }
+        state.stage = Stage::Running(current().id());
+        Some(Self::take_rest(&mut state))
     }
 
-    /// What is left when the lane closes, and the timeline it will never reach.
-    pub(super) fn take_rest(&self) -> (VecDeque<Item>, Arc<TimelineOwner>) {
-        let mut state = self.lock();
-        (std::mem::take(&mut state.core.pending), state.core.owner().clone())
+    /// Waits until no other thread runs the lane, which was closed.
+    pub(super) fn join(&self) {
+        loop {
+            let epoch = self.left.epoch();
+            match self.lock().stage {
+                Stage::Running(thread) if thread != current().id() => {}
+                _ => return,
+            }
+            self.left.park(epoch, None);
+        }
     }
 
     #[inline]
     pub(super) fn is_closing(&self) -> bool {
-        self.stop.has_reached(1)
-    }
-
-    pub(super) fn stop(&self) -> &Timeline {
-        &self.stop
+        self.is_closing.load(Ordering::Acquire)
     }
 
     pub(super) fn last(&self) -> Point {

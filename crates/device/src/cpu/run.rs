@@ -1,50 +1,130 @@
-//! What a CPU lane's worker does with its batches.
+//! What a worker does with the batches of a CPU lane.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use syncline_copy::CopyPlan;
+use syncline_sync::Spin;
 
-use super::queue::{Item, Queue, Taken};
+use super::queue::{Item, Queue, Taken, Waiting};
+use super::ready::ReadyLanes;
+use super::workers::Turn;
 use crate::blocked::{LANES, run_above};
 use crate::lane::fail_signals;
 use crate::{
-    BufferView, Command, Copy, Deadline, DeviceError, Dispatch, Fill, HostFunction, Kernel,
-    KernelArgs, Point, RawArg, TimelineOwner, Work, drop_guarded, guarded, wait_any,
+    BufferView, Command, Copy, DeviceError, Dispatch, Fill, HostFunction, Kernel, KernelArgs,
+    PointStatus, RawArg, TimelineOwner, Watch, Work, drop_guarded, guarded,
 };
 
-/// Runs batches until the lane closes.
-pub(super) fn work(queue: &Queue) {
+/// Batches of a lane that run in a row while another lane is ready.
+const SHARE: usize = 16;
+
+thread_local! {
+    /// Arguments of the kernel that runs, kept for their room.
+    static SCRATCH: RefCell<Vec<RawArg>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs a share of the batches of a lane that was ready. Returns `false` if the turn is over.
+pub(super) fn run_lane(ready: &ReadyLanes, queue: &Arc<Queue>, turn: &mut Turn<'_>) -> bool {
+    let Some(Taken { mut items, mut waiting, owner }) = queue.take() else { return true };
     let _lane = run_above([(LANES, queue.info.id())]);
-    let mut items = VecDeque::new();
-    let mut scratch = Vec::new();
-    let mut seen = 0;
-    while let Taken::Items(owner) = queue.take(&mut items, &mut seen) {
-        let mut left = items.drain(..);
-        while let Some(item) = left.next() {
-            // User code is guarded where it is called. This guard is for what is overlooked: a lane
-            // whose thread has ended without a word would leave everyone waiting.
-            let Item { work, value } = item;
-            let ran = guarded(|| run_batch(queue, *work, value, &owner, &mut scratch));
-            let ran = ran.unwrap_or_else(|message| {
-                let name = &queue.info.name;
-                Err(fail(queue, &owner, panicked(name, None, message)))
-            });
-            if let Err(Failed { cause, behind }) = ran {
-                // A lane that closes hands everything back below; one that fails does so here, and
-                // goes on.
-                discard(queue, &cause, left.by_ref());
-                discard(queue, &cause, behind.into_iter());
-                break;
+    let mut goes_on = true;
+    for count in 1.. {
+        if queue.is_closing() {
+            give_up(queue, Taken { items, waiting, owner });
+            return turn.goes_on();
+        }
+        let (item, reached) = match waiting.take() {
+            Some(Waiting { item, reached, .. }) => (item, reached),
+            None => match items.pop_front() {
+                Some(item) => (item, 0),
+                None => break,
+            },
+        };
+        match wait(ready, queue, &item.work, reached) {
+            Waited::Decided(waited) => {
+                if let Err(Failed { cause, behind }) = run_item(queue, item, waited, &owner) {
+                    discard(queue, &cause, items.drain(..));
+                    discard(queue, &cause, behind.into_iter());
+                }
+            }
+            Waited::Pending { reached, watch } => {
+                match queue.leave_waiting(Waiting { item, reached, _watch: watch }, items) {
+                    Ok(()) => return turn.goes_on(),
+                    Err(left) => (waiting, items) = (Some(left.0), left.1),
+                }
+                continue;
             }
         }
+        goes_on = turn.goes_on();
+        if !goes_on || count >= SHARE && ready.any() {
+            break;
+        }
     }
-    let (rest, owner) = queue.take_rest();
+    if let Some(left) = queue.leave(items) {
+        give_up(queue, left);
+    }
+    goes_on
+}
+
+/// Gives up the rest of a lane that closes, which the calling thread has.
+pub(super) fn give_up(queue: &Queue, left: Taken) {
+    let Taken { items, waiting, owner } = left;
+    let rest: Vec<Item> = waiting.map(|waiting| waiting.item).into_iter().chain(items).collect();
     if !rest.is_empty() {
         let closed = DeviceError::Closed { lane: queue.info.name.clone() };
         owner.fail(closed.clone());
         discard(queue, &closed, rest.into_iter());
     }
+    queue.end();
+}
+
+/// What came of the waits of a batch.
+enum Waited {
+    /// All points were reached, or one has failed.
+    Decided(Result<(), DeviceError>),
+    /// So many were reached, and the next one is watched.
+    Pending { reached: usize, watch: Watch },
+}
+
+/// Waits for the points of a batch, of which `reached` were reached before: for a moment, unless
+/// another lane is ready.
+fn wait(ready: &ReadyLanes, queue: &Queue, work: &Work, mut reached: usize) -> Waited {
+    while let Some(point) = work.waits.get(reached) {
+        Spin::point().until(|| point.status() != PointStatus::Pending || ready.any());
+        match point.status() {
+            PointStatus::Reached => reached += 1,
+            PointStatus::Failed(cause) => {
+                return Waited::Decided(Err(cause.inherited(&queue.info.name, work.task.as_ref())));
+            }
+            PointStatus::Pending => {
+                if let Some(watch) = queue.watch(point) {
+                    return Waited::Pending { reached, watch };
+                }
+            }
+        }
+    }
+    Waited::Decided(Ok(()))
+}
+
+/// Runs a batch that has waited.
+fn run_item(
+    queue: &Queue,
+    item: Item,
+    waited: Result<(), DeviceError>,
+    owner: &TimelineOwner,
+) -> Result<(), Failed> {
+    let Item { work, value } = item;
+    let mut scratch = SCRATCH.take();
+    // User code is guarded where it is called. This guard is for the rest: a lane that no
+    // thread runs any more would leave everyone waiting.
+    let ran = guarded(|| run_batch(queue, *work, value, waited, owner, &mut scratch));
+    SCRATCH.set(scratch);
+    ran.unwrap_or_else(|message| {
+        let name = &queue.info.name;
+        Err(fail(queue, owner, panicked(name, None, message)))
+    })
 }
 
 /// A batch failed, and with it the lane: the cause, and what was queued behind.
@@ -73,17 +153,18 @@ fn refuse_if_closing(queue: &Queue) -> Result<(), DeviceError> {
     }
 }
 
-/// Runs one batch to its end. Its leases are released before anybody learns that it has completed,
-/// and after it is known that it failed.
+/// Runs one batch to its end. Its leases are released before any thread learns that it has
+/// completed, and after it is known that it failed.
 fn run_batch(
     queue: &Queue,
     work: Work,
     value: u64,
+    waited: Result<(), DeviceError>,
     owner: &TimelineOwner,
     scratch: &mut Vec<RawArg>,
 ) -> Result<(), Failed> {
-    let Work { waits, commands, signals, task, mut leases } = work;
-    let mut result = waits.iter().try_for_each(|point| wait(queue, point, task.as_ref()));
+    let Work { commands, signals, task, mut leases, .. } = work;
+    let mut result = waited;
     for command in commands {
         result = run_command(queue, command, result, task.as_ref(), scratch);
     }
@@ -110,19 +191,6 @@ fn discard(queue: &Queue, cause: &DeviceError, items: impl Iterator<Item = Item>
         drop_guarded(commands);
         drop_guarded(leases);
         fail_signals(&signals, &cause.inherited(&queue.info.name, task.as_ref()));
-    }
-}
-
-/// Waits for `point`, or until the lane closes.
-fn wait(queue: &Queue, point: &Point, task: Option<&Arc<str>>) -> Result<(), DeviceError> {
-    if point.is_reached() {
-        return Ok(());
-    }
-    let either = [point.clone(), queue.stop().point(1)];
-    match wait_any(&either, Deadline::NEVER) {
-        Ok(0) => Ok(()),
-        Ok(_) => Err(DeviceError::Closed { lane: queue.info.name.clone() }),
-        Err(cause) => Err(cause.inherited(&queue.info.name, task)),
     }
 }
 

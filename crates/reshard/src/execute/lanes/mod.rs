@@ -97,10 +97,10 @@ fn open(
 impl PipelineLanes {
     /// Lanes of the host: enough for tensors in host memory and in buffers of CPU devices.
     pub fn new() -> Result<Self, DeviceError> {
-        let mut options = CpuOptions::new(0).compute_lanes(1);
-        // Its own lane is never used; what sleeps most of the time should run wherever there is
-        // room.
-        (options.copy_lanes, options.pin) = (0, false);
+        // Packing and unpacking at a time. The lanes that wait for peers say so while they do.
+        let mut options = CpuOptions::new(0).compute_lanes(1).workers(2);
+        // Its own lane is never used.
+        options.copy_lanes = 0;
         let host = CpuDevice::open(options)?;
         Ok(Self {
             slots: open(&host, LaneKind::Send, "slots")?,

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use syncline_device::{Buffer, DeviceError};
-use syncline_sync::lock;
+use syncline_sync::{blocking, lock};
 
 use super::super::pipeline::Run;
 use super::super::program::{Message, Program, Segment};
@@ -170,6 +170,7 @@ impl Port {
 
     fn park(&self, seen: u32, peer: usize) -> Result<(), DeviceError> {
         let wait = self.wait.until(Phase::Transfer, peer);
+        let _blocks = blocking::section();
         self.transport.park(seen, &wait).map_err(failed)
     }
 
@@ -206,6 +207,7 @@ impl Port {
             place.copy_from_slice(packed);
             header
         };
+        let _blocks = blocking::section();
         self.transport.send(peer, bytes, fill, &self.wait).map_err(failed)
     }
 
@@ -231,6 +233,7 @@ impl Port {
                 }
                 Ok(())
             };
+            let _blocks = blocking::section();
             return self.transport.receive(peer, take, &self.wait).map_err(failed);
         };
         loop {
