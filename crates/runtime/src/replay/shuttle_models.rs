@@ -5,7 +5,7 @@
 //! these runs: a wake-up that is lost, or lanes that wait for each other, end as a deadlock that
 //! `shuttle` reports with its schedule.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use syncline_device::cpu::{CpuDevice, CpuOptions};
 use syncline_device::{Buffer, CancelToken, Device};
@@ -22,10 +22,9 @@ fn schedules() -> usize {
     asked.unwrap_or(300)
 }
 
-/// The devices are real, outside of what is scheduled: only their memory is used.
-fn device() -> &'static Arc<dyn Device> {
-    static DEVICE: OnceLock<Arc<dyn Device>> = OnceLock::new();
-    DEVICE.get_or_init(|| CpuDevice::open(CpuOptions::new(0).compute_lanes(1)).unwrap())
+/// A device with one or two workers, whose threads are scheduled, too.
+fn device(workers: usize) -> Arc<dyn Device> {
+    CpuDevice::open(CpuOptions::new(0).compute_lanes(1).workers(workers)).unwrap()
 }
 
 fn word(at: u64) -> View {
@@ -76,16 +75,22 @@ fn add() -> TaskBody {
     })
 }
 
-fn load(graph: &TaskGraph, lanes: u16, steal: Steal, body: impl Fn() -> TaskBody) -> LoadedPlan {
+fn load(
+    device: &Arc<dyn Device>,
+    graph: &TaskGraph,
+    lanes: u16,
+    steal: Steal,
+    body: impl Fn() -> TaskBody,
+) -> LoadedPlan {
     let machine = Machine::cpu(lanes).with_sync_ns(0);
     let plan = ExecutionPlan::compile(graph, &machine, &CompileOptions::default()).unwrap();
     let options = LoadOptions::default().with_steal(steal);
-    let devices = std::slice::from_ref(device());
+    let devices = std::slice::from_ref(device);
     LoadedPlan::load_with(Arc::new(plan), devices, |_, _| Some(body()), options).unwrap()
 }
 
-fn filled(words: &[u64]) -> Buffer {
-    let buffer = device().buffer(words.len() as u64 * 8);
+fn filled(device: &Arc<dyn Device>, words: &[u64]) -> Buffer {
+    let buffer = device.buffer(words.len() as u64 * 8);
     buffer.write(0, words).unwrap();
     buffer
 }
@@ -93,14 +98,14 @@ fn filled(words: &[u64]) -> Buffer {
 const WORDS: [u64; 3] = [1, 10, 100];
 
 fn explore(model: impl Fn() + Send + Sync + 'static) {
-    device();
     shuttle::check_random(model, schedules());
 }
 
-fn runs_one_after_the_other(lanes: u16, steal: Steal) {
+fn runs_one_after_the_other(lanes: u16, workers: usize, steal: Steal) {
     explore(move || {
-        let mut loaded = load(&braid(3, 3), lanes, steal, add);
-        let buffer = filled(&WORDS);
+        let device = device(workers);
+        let mut loaded = load(&device, &braid(3, 3), lanes, steal, add);
+        let buffer = filled(&device, &WORDS);
         let bindings = Bindings::new().bind("words", &buffer);
         let mut bound = loaded.bind(&bindings).unwrap();
         bound.run().unwrap();
@@ -113,20 +118,21 @@ fn runs_one_after_the_other(lanes: u16, steal: Steal) {
 
 #[test]
 fn shuttle_lanes_in_order() {
-    runs_one_after_the_other(2, Steal::Off);
-    runs_one_after_the_other(3, Steal::Off);
+    runs_one_after_the_other(2, 1, Steal::Off);
+    runs_one_after_the_other(3, 2, Steal::Off);
 }
 
 #[test]
 fn shuttle_lanes_that_steal() {
-    runs_one_after_the_other(2, Steal::On);
-    runs_one_after_the_other(3, Steal::On);
+    runs_one_after_the_other(2, 1, Steal::On);
+    runs_one_after_the_other(3, 2, Steal::On);
 }
 
-fn runs_that_overlap(lanes: u16, steal: Steal) {
+fn runs_that_overlap(lanes: u16, workers: usize, steal: Steal) {
     explore(move || {
-        let mut loaded = load(&braid(3, 2), lanes, steal, add);
-        let buffer = filled(&WORDS);
+        let device = device(workers);
+        let mut loaded = load(&device, &braid(3, 2), lanes, steal, add);
+        let buffer = filled(&device, &WORDS);
         let bindings = Bindings::new().bind("words", &buffer);
         let mut bound = loaded.bind(&bindings).unwrap();
         // More than can be under way at a time, and a plain run among them.
@@ -142,12 +148,12 @@ fn runs_that_overlap(lanes: u16, steal: Steal) {
 
 #[test]
 fn shuttle_runs_that_overlap_in_order() {
-    runs_that_overlap(2, Steal::Off);
+    runs_that_overlap(2, 1, Steal::Off);
 }
 
 #[test]
 fn shuttle_runs_that_overlap_and_steal() {
-    runs_that_overlap(2, Steal::On);
+    runs_that_overlap(2, 1, Steal::On);
 }
 
 /// The caller takes its own lane over from the thread that ran it in the runs before, and gives it
@@ -155,8 +161,9 @@ fn shuttle_runs_that_overlap_and_steal() {
 #[test]
 fn shuttle_a_lane_changes_hands_between_runs() {
     let model = || {
-        let mut loaded = load(&braid(2, 2), 2, Steal::Off, add);
-        let buffer = filled(&WORDS[..2]);
+        let device = device(1);
+        let mut loaded = load(&device, &braid(2, 2), 2, Steal::Off, add);
+        let buffer = filled(&device, &WORDS[..2]);
         let bindings = Bindings::new().bind("words", &buffer);
         let mut bound = loaded.bind(&bindings).unwrap();
         for _ in 0..2 {
@@ -172,6 +179,7 @@ fn shuttle_a_lane_changes_hands_between_runs() {
 
 /// One body fails, once: whoever was started before is done, whoever comes later works.
 fn a_run_that_fails(steal: Steal) {
+    let workers = 2;
     explore(move || {
         let calls = Arc::new(AtomicU64::new(0));
         let failing = {
@@ -185,8 +193,9 @@ fn a_run_that_fails(steal: Steal) {
                 })
             }
         };
-        let mut loaded = load(&braid(3, 2), 2, steal, failing);
-        let buffer = filled(&WORDS);
+        let device = device(workers);
+        let mut loaded = load(&device, &braid(3, 2), 2, steal, failing);
+        let buffer = filled(&device, &WORDS);
         let bindings = Bindings::new().bind("words", &buffer);
         let mut bound = loaded.bind(&bindings).unwrap();
         let tickets: Vec<_> = (0..3).map(|_| bound.start().unwrap()).collect();
@@ -216,10 +225,11 @@ fn shuttle_a_failure_stops_its_run_and_those_under_way_after_it() {
 fn shuttle_cancels_come_at_any_time() {
     for steal in [Steal::Off, Steal::On] {
         explore(move || {
-            let mut loaded = load(&braid(2, 2), 2, steal, add);
+            let device = device(1);
+            let mut loaded = load(&device, &braid(2, 2), 2, steal, add);
             let token = CancelToken::new();
             loaded.set_cancel(&token);
-            let buffer = filled(&WORDS[..2]);
+            let buffer = filled(&device, &WORDS[..2]);
             let bindings = Bindings::new().bind("words", &buffer);
             let other = thread::spawn(move || token.cancel());
             let mut bound = loaded.bind(&bindings).unwrap();

@@ -11,6 +11,7 @@
 use std::sync::Arc;
 
 use syncline_device::Deadline;
+use syncline_device::cpu::WorkersHandle;
 use syncline_sync::ignore_poison;
 use syncline_sync::shim::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering};
 use syncline_tensor::{BufferId, TaskId};
@@ -126,7 +127,8 @@ impl Ring {
             number,
             scope: Mutex::default(),
             root: AtomicU64::new(0),
-            queue: ReadyQueue::new(),
+            // Gangs among children bring their own threads.
+            queue: ReadyQueue::new(WorkersHandle::none()),
             done: Mutex::default(),
             unfinished: AtomicU32::new(0),
             waits: AtomicBool::new(false),

@@ -4,14 +4,14 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use syncline_deps::ScopeKind;
-use syncline_device::{Buffer, Deadline, Element};
+use syncline_device::cpu::{Served, Workers};
+use syncline_device::{Buffer, Deadline, Device, Element};
 use syncline_tensor::TaskId;
 
-use syncline_sync::shim::thread::{self, JoinHandle};
-
 use super::shared::Shared;
+use super::worker::StreamSource;
 use super::{
-    HostRead, HostWrite, Scope, ScopeOptions, StreamError, StreamOptions, StreamStats, Task, worker,
+    HostRead, HostWrite, Scope, ScopeOptions, StreamError, StreamOptions, StreamStats, Task,
 };
 
 /// Runs tasks while they are submitted; see the [module](super).
@@ -19,12 +19,14 @@ use super::{
 /// Several threads may submit; what they submit is ordered as it comes.
 ///
 /// Dropping a stream keeps what has not begun from running, waits for what is running, and leaves
-/// no thread behind; [`Stream::wait_all`] first, to have everything done. (Dropped by one of its
-/// own tasks, it does not wait: the threads end by themselves.)
+/// no thread of its own behind; [`Stream::wait_all`] first, to have everything done. (Dropped by
+/// one of its own tasks, it does not wait: what is left ends by itself.)
 #[derive(Debug)]
 pub struct Stream {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    served: Option<Served>,
+    /// Dropped when they no longer serve this.
+    _workers: Arc<Workers>,
 }
 
 /// A task that was submitted.
@@ -74,25 +76,50 @@ impl TaskHandle {
 }
 
 impl Stream {
-    /// A stream with its own worker threads.
+    /// A stream with `options.workers` threads of its own.
     ///
     /// # Errors
     /// Where an option is out of range, or a thread cannot be started.
     pub fn new(options: StreamOptions) -> Result<Self, StreamError> {
         options.check()?;
-        let shared = Arc::new(Shared::new(options));
+        let workers = Workers::start("stream", options.workers)
+            .map_err(|error| StreamError::NoThread { message: error.to_string().into() })?;
+        Self::served_by(&workers, options)
+    }
+
+    /// A stream whose tasks the workers of `device` run, at most `options.workers` of them at a
+    /// time, beside whatever else they serve. It adds no thread.
+    ///
+    /// ```
+    /// use syncline_device::cpu::CpuDevice;
+    /// use syncline_runtime::stream::{Stream, StreamOptions, Task};
+    ///
+    /// let device = CpuDevice::open_default()?;
+    /// let streams = [(); 20].map(|()| Stream::on(&*device, StreamOptions::default()));
+    /// for stream in streams {
+    ///     let stream = stream?;
+    ///     stream.submit(Task::new("nothing").body(|_| ()))?;
+    ///     stream.wait_all()?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Where an option is out of range, or the device has no workers: only CPU devices have.
+    pub fn on(device: &dyn Device, options: StreamOptions) -> Result<Self, StreamError> {
+        options.check()?;
+        let workers = device.workers().ok_or_else(|| StreamError::NoThread {
+            message: format!("{} has no workers; streams run on CPU devices", device.spec()).into(),
+        })?;
+        Self::served_by(workers, options)
+    }
+
+    fn served_by(workers: &Arc<Workers>, options: StreamOptions) -> Result<Self, StreamError> {
+        let options = StreamOptions { workers: options.workers.min(workers.count()), ..options };
+        let shared = Arc::new(Shared::new(options, workers.handle()));
         shared.counters.set_workers(options.workers);
-        let mut stream = Self { shared, threads: Vec::with_capacity(options.workers) };
-        for lane in 0..options.workers {
-            let shared = stream.shared.clone();
-            let thread = thread::Builder::new()
-                .name(format!("stream-{lane}"))
-                .spawn(move || worker::work(&shared, lane))
-                // Those that have been started are joined when `stream` is dropped here.
-                .map_err(|error| StreamError::NoThread { message: error.to_string().into() })?;
-            stream.threads.push(thread);
-        }
-        Ok(stream)
+        let served = Some(workers.serve(Arc::new(StreamSource(shared.clone()))));
+        Ok(Self { shared, served, _workers: workers.clone() })
     }
 
     #[inline]
@@ -384,13 +411,10 @@ impl Drop for Stream {
             self.shared.empty_home();
         }
         self.shared.stop();
-        let current = thread::current().id();
-        for thread in self.threads.drain(..) {
-            // Workers catch what bodies throw; a panic of one would be a defect that was reported
-            // already.
-            if !inside && thread.thread().id() != current {
-                let _ = thread.join();
-            }
+        let served = self.served.take().expect("dropped once");
+        match inside {
+            true => served.leave(),
+            false => drop(served),
         }
     }
 }

@@ -4,13 +4,13 @@
 //! queue, what was submitted lately, the shared queue, tasks inside tasks, and last the queues of
 //! others. Every so often it looks at the others first, so that nothing starves.
 
-use syncline_sync::prefetch::prefetch;
+use syncline_sync::{pause, prefetch::prefetch};
 
 use super::index_ring::IndexRing;
 use super::ready::Pick;
 use super::shared::{Job, Shared};
 use super::tuning::TUNING;
-use super::worker::{Moment, pause};
+use super::worker::Moment;
 
 /// What a thread remembers from one pick to the next.
 #[derive(Debug, Default)]

@@ -5,13 +5,16 @@
 //! the oldest of all, so that nothing starves. A task with several blocks stays at its place until
 //! all of its blocks have been handed out.
 //!
-//! Gangs: one at a time *forms*. While it does, every thread that comes for work joins it before
-//! anything else. A gang has no more blocks than there are workers and no other gang takes threads
-//! meanwhile, so it is complete as soon as the tasks that are running have ended: two gangs can
-//! never hold half of the threads each.
+//! Gangs: one at a time *forms*, of all streams that share their workers. While it does, every
+//! thread that comes to this stream for work joins it before anything else. A gang has no more
+//! blocks than there are workers and no other gang takes threads meanwhile, so it is complete as
+//! soon as the tasks that are running have ended: two gangs can never hold half of the threads
+//! each.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
+
+use syncline_device::cpu::WorkersHandle;
 use syncline_sync::lock;
 use syncline_sync::shim::{AtomicI32, AtomicUsize, Mutex, MutexGuard, Ordering};
 
@@ -19,12 +22,15 @@ use syncline_sync::shim::{AtomicI32, AtomicUsize, Mutex, MutexGuard, Ordering};
 pub(crate) const AGING: u64 = 64;
 
 /// Ready tasks that are not in a lane's own queue.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ReadyQueue {
+    workers: WorkersHandle,
     levels: Mutex<Levels>,
     /// Entries from which something can be taken; kept beside the lock so that sleepers can look
     /// without it.
     len: AtomicUsize,
+    /// Gangs that wait until the workers are free for them.
+    gangs: AtomicUsize,
     /// The priority of what would be taken, `i32::MIN` for nothing, `i32::MAX` while a gang forms.
     top: AtomicI32,
 }
@@ -62,8 +68,15 @@ struct Entry {
 }
 
 impl ReadyQueue {
-    pub(crate) fn new() -> Self {
-        Self { top: AtomicI32::new(i32::MIN), ..Self::default() }
+    /// For tasks that `workers` run, which one gang at a time may call together.
+    pub(crate) fn new(workers: WorkersHandle) -> Self {
+        Self {
+            workers,
+            levels: Mutex::default(),
+            len: AtomicUsize::new(0),
+            gangs: AtomicUsize::new(0),
+            top: AtomicI32::new(i32::MIN),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Levels> {
@@ -82,13 +95,15 @@ impl ReadyQueue {
     /// Takes the next block of the next task whose priority is at least `least`.
     pub(crate) fn pop(&self, least: i32) -> Option<Pick> {
         // Acquire is enough: a sleeper's own check is the one that must not miss anything.
-        if self.top.load(Ordering::Acquire) < least || self.len.load(Ordering::Acquire) == 0 {
+        if (self.top.load(Ordering::Acquire) < least || self.len.load(Ordering::Acquire) == 0)
+            && !self.can_form()
+        {
             return None;
         }
         let mut levels = self.lock();
         levels.picks += 1;
         let by_age = levels.picks.is_multiple_of(AGING);
-        let pick = levels.take(least, by_age);
+        let pick = levels.take(&self.workers, least, by_age);
         self.publish(&levels);
         pick
     }
@@ -96,11 +111,11 @@ impl ReadyQueue {
     /// Takes a block of the first task that is `wanted`. One of a gang is taken only if no other
     /// gang forms.
     pub(crate) fn pop_where(&self, wanted: impl Fn(u32) -> bool) -> Option<Pick> {
-        if self.len.load(Ordering::Acquire) == 0 {
+        if self.len() == 0 {
             return None;
         }
         let mut levels = self.lock();
-        let pick = levels.take_where(wanted);
+        let pick = levels.take_where(&self.workers, wanted);
         self.publish(&levels);
         pick
     }
@@ -111,7 +126,7 @@ impl ReadyQueue {
             return None;
         }
         let mut levels = self.lock();
-        let pick = levels.take(i32::MIN, true);
+        let pick = levels.take(&self.workers, i32::MIN, true);
         self.publish(&levels);
         pick
     }
@@ -127,7 +142,13 @@ impl ReadyQueue {
     #[inline]
     pub(crate) fn len(&self) -> usize {
         // SeqCst: see `sleep.rs`.
-        self.len.load(Ordering::SeqCst)
+        self.len.load(Ordering::SeqCst) + usize::from(self.can_form())
+    }
+
+    /// Returns `true` if a gang waits and may be called together now.
+    #[inline]
+    fn can_form(&self) -> bool {
+        self.gangs.load(Ordering::SeqCst) > 0 && !self.workers.gang_forms()
     }
 
     /// Threads that the gang which is forming still needs.
@@ -144,15 +165,28 @@ impl ReadyQueue {
         };
         self.top.store(top, Ordering::Release);
         self.len.store(queued + usize::from(levels.forming.is_some()), Ordering::SeqCst);
+        self.gangs.store(levels.gangs.len(), Ordering::SeqCst);
     }
 }
 
 impl Levels {
-    fn take_where(&mut self, wanted: impl Fn(u32) -> bool) -> Option<Pick> {
-        if self.forming.as_ref().is_some_and(|gang| wanted(gang.ready.slot)) {
-            return self.take(i32::MIN, false);
+    /// Begins to call a gang together that waits for it, if no other does.
+    fn form(&mut self, workers: &WorkersHandle) {
+        if self.forming.is_none() && !self.gangs.is_empty() && workers.try_form_gang() {
+            self.forming = self.gangs.pop_front();
         }
-        let may_form = self.forming.is_none();
+    }
+
+    fn take_where(
+        &mut self,
+        workers: &WorkersHandle,
+        wanted: impl Fn(u32) -> bool,
+    ) -> Option<Pick> {
+        self.form(workers);
+        if self.forming.as_ref().is_some_and(|gang| wanted(gang.ready.slot)) {
+            return self.take(workers, i32::MIN, false);
+        }
+        let may_form = self.forming.is_none() && !workers.gang_forms();
         let fits = |entry: &Entry| wanted(entry.ready.slot) && (may_form || !entry.ready.gang);
         let find = |(level, queue): (&Reverse<i32>, &VecDeque<Entry>)| {
             Some((*level, queue.iter().position(fits)?))
@@ -169,19 +203,23 @@ impl Levels {
             }
         }
         if gang.ready.gang {
-            self.forming = Some(gang);
-            return self.take(i32::MIN, false);
+            self.gangs.push_front(Entry { next_block: 0, ..gang });
+            self.form(workers);
+            // Another source may have been faster.
+            return self.forming.and_then(|_| self.take(workers, i32::MIN, false));
         }
         Some(pick)
     }
 
-    fn take(&mut self, least: i32, by_age: bool) -> Option<Pick> {
+    fn take(&mut self, workers: &WorkersHandle, least: i32, by_age: bool) -> Option<Pick> {
         loop {
+            self.form(workers);
             if let Some(gang) = &mut self.forming {
                 let pick = Pick { slot: gang.ready.slot, block: gang.next_block };
                 gang.next_block += 1;
                 if gang.next_block == gang.ready.blocks {
-                    self.forming = self.gangs.pop_front();
+                    self.forming = None;
+                    workers.gang_formed();
                 }
                 return Some(pick);
             }
@@ -207,7 +245,6 @@ impl Levels {
                 None => return Some(pick),
                 Some(gang) => self.gangs.push_back(gang),
             }
-            self.forming = self.gangs.pop_front();
         }
     }
 }
@@ -226,7 +263,7 @@ mod tests {
 
     #[test]
     fn by_priority_then_first_in_first_out() {
-        let queue = ReadyQueue::new();
+        let queue = ReadyQueue::new(WorkersHandle::none());
         for (slot, priority) in [(0, 0), (1, 5), (2, -3), (3, 5), (4, 0)] {
             queue.push(one(slot, priority));
         }
@@ -238,7 +275,7 @@ mod tests {
 
     #[test]
     fn blocks_are_handed_out_one_by_one_without_losing_the_place() {
-        let queue = ReadyQueue::new();
+        let queue = ReadyQueue::new(WorkersHandle::none());
         queue.push(Ready { slot: 7, priority: 0, blocks: 3, gang: false });
         queue.push(one(8, 0));
         assert_eq!(drain(&queue), [(7, 0), (7, 1), (7, 2), (8, 0)]);
@@ -246,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_gang_that_forms_comes_before_everything_and_gangs_form_one_after_the_other() {
-        let queue = ReadyQueue::new();
+        let queue = ReadyQueue::new(WorkersHandle::none());
         queue.push(Ready { slot: 1, priority: 0, blocks: 2, gang: true });
         queue.push(Ready { slot: 2, priority: 0, blocks: 2, gang: true });
         queue.push(one(3, 0));
@@ -258,7 +295,7 @@ mod tests {
 
     #[test]
     fn the_lowest_priority_is_taken_by_age_in_the_end() {
-        let queue = ReadyQueue::new();
+        let queue = ReadyQueue::new(WorkersHandle::none());
         queue.push(one(0, -100));
         let turns = (1..).find(|&slot| {
             queue.push(one(slot, 100));

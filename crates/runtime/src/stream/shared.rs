@@ -5,6 +5,7 @@ use std::sync::Arc;
 // One for the whole process, and so not for a model checker, which begins anew with every schedule.
 use std::sync::atomic::AtomicU64 as Numbers;
 
+use syncline_device::cpu::WorkersHandle;
 use syncline_device::{CancelToken, Memory, Wake};
 use syncline_sync::CachePadded;
 use syncline_tensor::{BufferId, TaskId};
@@ -40,9 +41,10 @@ pub(crate) struct Shared {
     state: CachePadded<Mutex<RootState>>,
     /// Ready tasks from submissions; its producer is whoever holds the submit lock.
     pub(crate) inbox: IndexRing,
-    /// One for each worker, and the last for a thread outside that helps.
+    /// The workers that serve this stream beside others.
+    pub(crate) workers: WorkersHandle,
+    /// A seat for each worker at a time, and the last for a thread outside that helps.
     pub(crate) lanes: Box<[Lane]>,
-    host_lane: Mutex<Picker>,
     pub(crate) queue: ReadyQueue,
     pub(crate) sleep: Sleep,
     pub(crate) children: ChildRings,
@@ -143,6 +145,8 @@ pub(crate) struct Lane {
     pub(crate) ready: IndexRing,
     pub(crate) done: IndexRing,
     pub(crate) running: AtomicBool,
+    /// Locked by the thread whose lane it is.
+    pub(crate) picker: Mutex<Picker>,
 }
 
 /// A task to run, and the ring that it lives in.
@@ -163,7 +167,7 @@ pub(crate) enum Via<'a> {
 }
 
 impl Shared {
-    pub(crate) fn new(options: StreamOptions) -> Self {
+    pub(crate) fn new(options: StreamOptions, workers: WorkersHandle) -> Self {
         static NEXT: Numbers = Numbers::new(1);
         let ring = Ring::new(options.ring_tasks, options.edge_pool);
         let nodes = options.edge_pool + options.ring_tasks;
@@ -183,6 +187,7 @@ impl Shared {
             ready: IndexRing::new(options.ring_tasks),
             done: IndexRing::new(options.ring_tasks),
             running: AtomicBool::new(false),
+            picker: Mutex::default(),
         };
         Self {
             stream_id: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -191,9 +196,9 @@ impl Shared {
             state: CachePadded::new(Mutex::new(state)),
             inbox: IndexRing::new(options.ring_tasks),
             lanes: (0..=options.workers).map(lane).collect(),
-            host_lane: Mutex::default(),
-            queue: ReadyQueue::new(),
-            sleep: Sleep::default(),
+            queue: ReadyQueue::new(workers.clone()),
+            sleep: Sleep::new(workers.clone(), options.workers),
+            workers,
             children: ChildRings::default(),
             dropped: Mutex::default(),
             any_dropped: AtomicBool::new(false),
@@ -323,11 +328,6 @@ impl Shared {
             && self.lanes.iter().all(|lane| lane.ready.len() == 0)
     }
 
-    /// The number of the lane for a thread outside that helps.
-    pub(crate) fn helper(&self) -> usize {
-        self.lanes.len() - 1
-    }
-
     /// Tasks that are ready, about.
     pub(crate) fn ready_count(&self) -> usize {
         let lanes: usize = self.lanes.iter().map(|lane| lane.ready.len()).sum();
@@ -340,23 +340,18 @@ impl Shared {
         lanes + self.ended_outside.load(Ordering::SeqCst)
     }
 
-    /// The number of the lane for a thread outside that helps, if no other has it.
-    pub(crate) fn host_lane(&self) -> Option<(usize, MutexGuard<'_, Picker>)> {
-        let guard = match self.host_lane.try_lock() {
-            Ok(guard) => guard,
-            Err(std::sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(std::sync::TryLockError::WouldBlock) => return None,
-        };
-        Some((self.helper(), guard))
-    }
-
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
         self.sleep.alarm();
     }
 
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.stop.load(Ordering::SeqCst)
+    /// Returns `true` if the stream was stopped and all of its tasks have ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.stop.load(Ordering::SeqCst) && {
+            let mut state = self.lock();
+            self.reclaim(&mut state);
+            state.table.tasks().now == 0
+        }
     }
 }
 

@@ -1,5 +1,4 @@
-//! Which threads of a stream park, and which are woken: workers without work, and threads that wait
-//! for the stream.
+//! Which threads that wait for a stream park, and which are woken. Workers park with their device.
 //!
 //! Waking a thread costs far more than a small task. So a worker *searches* for a while before it
 //! parks, and no thread is woken while another one searches. A worker that found work searches once
@@ -7,21 +6,22 @@
 //! lying; parking itself is that of [`EventCount`].
 
 use syncline_device::Deadline;
+use syncline_device::cpu::WorkersHandle;
 
 use syncline_sync::shim::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, fence};
 use syncline_sync::{CachePadded, EventCount, lock};
 
 /// Where the threads of a stream park.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sleep {
+    workers: WorkersHandle,
+    /// Workers that may yet come to this stream.
+    seats: CachePadded<AtomicU32>,
     state: Mutex<State>,
     /// Where threads park that take work.
     work: EventCount,
     /// Where threads park that do not: a wake-up for work must not go to them.
     news: EventCount,
-    /// Threads that look for work. On a line of its own: it changes all the time, and who submits
-    /// seldom asks.
-    searching: CachePadded<AtomicU32>,
     sleepers: CachePadded<Sleepers>,
     /// Changes with every wake-up that is meant for all, under the lock.
     alarms: AtomicU64,
@@ -30,7 +30,7 @@ pub(crate) struct Sleep {
 /// What is asked for at every task, and changes only when somebody falls asleep or wakes up.
 #[derive(Debug, Default)]
 struct Sleepers {
-    /// Sleepers that no permit is meant for yet.
+    /// Threads outside that take work, and that no permit is meant for yet.
     idle: AtomicU32,
     /// Somebody sleeps until a slot, memory or edges come back.
     starving: AtomicU32,
@@ -49,7 +49,8 @@ struct State {
 /// What a thread sleeps for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// Something to run.
+    /// Something to run: a worker of its own, in tests.
+    #[cfg(all(test, not(any(loom, shuttle))))]
     Work,
     /// A resource: told at the next task that finishes.
     Room,
@@ -70,22 +71,40 @@ pub(crate) struct Ticket {
 }
 
 impl Sleep {
+    /// For a stream that `workers` serve, at most `seats` of them at a time.
+    pub(crate) fn new(workers: WorkersHandle, seats: usize) -> Self {
+        let seats = CachePadded::new(AtomicU32::new(seats as u32));
+        Self {
+            workers,
+            seats,
+            state: Mutex::default(),
+            work: EventCount::new(),
+            news: EventCount::new(),
+            sleepers: CachePadded::default(),
+            alarms: AtomicU64::new(0),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
-    /// A thread begins to look for work.
-    pub(crate) fn start_searching(&self) {
-        self.searching.fetch_add(1, Ordering::SeqCst);
+    /// Takes a seat for a worker. Returns `false` if none is free.
+    pub(crate) fn take_seat(&self) -> bool {
+        let taken =
+            self.seats.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |free| free.checked_sub(1));
+        taken.is_ok()
     }
 
-    /// A thread stops looking for work; whether it was the last one that did.
-    pub(crate) fn stop_searching(&self) -> bool {
-        let last = self.searching.fetch_sub(1, Ordering::SeqCst) == 1;
-        // With the one in `work_arrived_guarded`: either this thread's next look finds the work, or
-        // whoever brought it finds that nobody searches.
-        fence(Ordering::SeqCst);
-        last
+    /// Gives a seat back. The worker then checks for work before it parks.
+    pub(crate) fn leave_seat(&self) {
+        self.seats.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Returns `true` if a seat is free.
+    #[inline]
+    pub(crate) fn has_seat(&self) -> bool {
+        self.seats.load(Ordering::SeqCst) > 0
     }
 
     /// There is new work: wakes one sleeper, unless somebody is looking for work already.
@@ -94,10 +113,10 @@ impl Sleep {
     /// store.
     #[inline]
     pub(crate) fn work_arrived(&self) {
-        if self.sleepers.idle.load(Ordering::SeqCst) != 0
-            && self.searching.load(Ordering::SeqCst) == 0
-        {
-            self.wake(1);
+        if self.workers.any_idle() && self.has_seat() {
+            self.workers.work_arrived();
+        } else if self.sleepers.idle.load(Ordering::SeqCst) != 0 && !self.workers.any_searching() {
+            self.wake_helpers(1);
         }
         if self.sleepers.choosy.load(Ordering::SeqCst) != 0 {
             self.alarm();
@@ -109,7 +128,7 @@ impl Sleep {
     /// look. Who took it before is seen here, who takes it later sees the work.
     #[inline]
     pub(crate) fn anybody_idle(&self) -> bool {
-        self.sleepers.idle.load(Ordering::Relaxed) != 0
+        self.workers.any_idle() || self.sleepers.idle.load(Ordering::Relaxed) != 0
     }
 
     /// As [`Sleep::work_arrived`], for work that was made available under the submit lock, after
@@ -122,9 +141,19 @@ impl Sleep {
         self.work_arrived();
     }
 
-    /// Wakes up to `count` sleepers, whoever is looking for work.
+    /// Wakes up to `count` threads, whoever is looking for work.
     #[cold]
     pub(crate) fn wake(&self, count: u32) {
+        let seats = self.seats.load(Ordering::SeqCst);
+        let woken = self.workers.wake(count.min(seats));
+        if woken < count {
+            self.wake_helpers(count - woken);
+        }
+    }
+
+    /// Wakes up to `count` threads that wait for the stream and take work meanwhile.
+    #[cold]
+    fn wake_helpers(&self, count: u32) {
         let mut state = self.lock();
         let count = count.min(self.sleepers.idle.load(Ordering::Relaxed));
         self.sleepers.idle.fetch_sub(count, Ordering::SeqCst);
@@ -186,7 +215,9 @@ impl Sleep {
         match want {
             Want::Room => self.sleepers.starving.store(1, Ordering::SeqCst),
             Want::Quiet => _ = self.sleepers.waiting.fetch_add(1, Ordering::SeqCst),
-            Want::Work | Want::Task => {}
+            Want::Task => {}
+            #[cfg(all(test, not(any(loom, shuttle))))]
+            Want::Work => {}
         }
         if takes_work {
             self.sleepers.idle.fetch_add(1, Ordering::SeqCst);

@@ -104,7 +104,6 @@ impl Resource {
 pub(crate) struct Counters {
     pub(crate) helped: AtomicU64,
     blocked_ns: [AtomicU64; 4],
-    processors: usize,
     workers: AtomicU64,
 }
 
@@ -113,7 +112,6 @@ impl Default for Counters {
         Self {
             helped: AtomicU64::new(0),
             blocked_ns: Default::default(),
-            processors: std::thread::available_parallelism().map_or(1, usize::from),
             workers: AtomicU64::new(0),
         }
     }
@@ -132,11 +130,6 @@ impl Counters {
 
     pub(crate) fn set_workers(&self, workers: usize) {
         self.workers.store(workers as u64, Ordering::Relaxed);
-    }
-
-    /// Whether workers and submitter together outnumber the processors.
-    pub(crate) fn is_crowded(&self) -> bool {
-        self.workers.load(Ordering::Relaxed) as usize + 1 > self.processors
     }
 }
 

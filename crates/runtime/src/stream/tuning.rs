@@ -1,5 +1,5 @@
-//! How long the threads of a stream poll, batch and hold back: all numbers that only speed depends
-//! on.
+//! How long the threads of a stream batch and hold back: all numbers that only speed depends on.
+//! How long they poll is `syncline_sync::Polls`.
 //!
 //! `bench/README.md` has what each is worth ("what each tuning value of streams is worth"). Numbers
 //! that fix a layout or a bound stand with the types that they belong to.
@@ -9,16 +9,6 @@ use std::time::Duration;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Tuning {
-    /// Polls of an idle thread before it parks.
-    pub(crate) polls: u32,
-    /// The same where threads outnumber processors: polling would keep off the very thread that
-    /// brings the work.
-    pub(crate) polls_crowded: u32,
-    /// The first pause between two polls: a cache line that one processor writes and another reads
-    /// travels for half of it. Pauses double.
-    pub(crate) pause_first: Duration,
-    /// The longest pause between two polls.
-    pub(crate) pause_last: Duration,
     /// Polls of a worker that has run dry, to let a busy submitter get ahead.
     pub(crate) linger_polls: u32,
     /// The pause between them: a few submissions.
@@ -52,10 +42,6 @@ pub(crate) struct Tuning {
 }
 
 pub(crate) const TUNING: Tuning = Tuning {
-    polls: if cfg!(shuttle) { 2 } else { 40 },
-    polls_crowded: 4,
-    pause_first: Duration::from_nanos(200),
-    pause_last: Duration::from_micros(3),
     linger_polls: if cfg!(shuttle) { 2 } else { 8 },
     linger_pause: Duration::from_nanos(1400),
     linger_tasks: 64,

@@ -12,7 +12,6 @@ use super::failure::Outcome;
 use super::holds;
 use super::shared::{RootState, Shared, lock};
 use super::sleep::Want;
-use super::worker::Polls;
 
 /// A wait of the calling thread.
 pub(crate) struct Wait<'a> {
@@ -43,7 +42,7 @@ impl Shared {
         // Inside a task it runs what that waits for in any case: who else should?
         let runs_needed = choosy && (self.options.help || holds::runs(|_| true));
         let mut announced = false;
-        let mut looks = Polls::new(self);
+        let mut looks = self.polls();
         let result = loop {
             // Read before the look: what happens after it ends a helper's burst.
             let alarms = self.sleep.alarms();
@@ -59,7 +58,7 @@ impl Shared {
             }
             let helped = if choosy { None } else { self.help(alarms, wait) };
             if helped.is_some_and(|count| count > 0) {
-                looks = Polls::new(self);
+                looks = self.polls();
                 continue;
             }
             if !choosy && looks.next().is_some() {
@@ -83,7 +82,7 @@ impl Shared {
             }
             if takes_work && self.has_work() {
                 self.sleep.cancel(ticket);
-                looks = Polls::new(self);
+                looks = self.polls();
                 continue;
             }
             if choosy && self.has_work() {
@@ -97,7 +96,7 @@ impl Shared {
                     break Err(error);
                 }
             }
-            looks = Polls::new(self);
+            looks = self.polls();
         };
         // A wake-up for work may have come to this thread, which leaves: pass it on.
         if announced && self.has_work() {
@@ -190,6 +189,8 @@ impl Shared {
 mod tests {
     use std::time::Duration;
 
+    use syncline_device::cpu::WorkersHandle;
+
     use super::*;
     use crate::stream::StreamOptions;
     use crate::stream::pick::Picker;
@@ -199,7 +200,8 @@ mod tests {
 
     /// The shared part of a stream whose workers have all been asleep since the beginning.
     fn shared() -> Arc<Shared> {
-        Arc::new(Shared::new(StreamOptions { ring_tasks: 64, workers: 1, ..Default::default() }))
+        let options = StreamOptions { ring_tasks: 64, workers: 1, ..Default::default() };
+        Arc::new(Shared::new(options, WorkersHandle::none()))
     }
 
     #[test]

@@ -1,65 +1,70 @@
-//! Threads that run tasks: the workers, and whoever helps them.
+//! Threads that run tasks: workers, to which a stream is a source of work, and whoever helps them.
 
 use std::sync::Arc;
 use std::time::Duration;
 #[cfg(not(shuttle))]
 use std::time::Instant;
 
-use syncline_device::Deadline;
+use syncline_device::cpu::{Source, Turn};
 
-use syncline_sync::shim::{Ordering, thread};
+use syncline_sync::shim::{MutexGuard, Ordering};
+use syncline_sync::{Polls, pause};
 
 use super::circle::Goal;
 use super::holds;
 use super::pick::Picker;
 use super::shared::Shared;
-use super::sleep::Want;
 use super::tuning::TUNING;
 use super::wait::Wait;
 
-/// Runs tasks on `lane` until the stream stops.
-pub(crate) fn work(shared: &Arc<Shared>, lane: usize) {
-    let _worker = holds::run_above([(shared.stream_id, holds::WORKER)]);
-    let mut picker = Picker::default();
-    let mut searched = true;
-    // Polls become rarer until a task was found, also where there is one that better stays where it
-    // is (`steal`).
-    let mut looks = Polls::new(shared);
-    // Relaxed: only for those who want to know how many are running.
-    let running = &shared.lanes[lane].running;
-    loop {
-        match shared.pick(lane, &mut picker) {
-            Some(job) => {
-                if std::mem::take(&mut searched) {
-                    running.store(true, Ordering::Relaxed);
-                    if shared.has_work() {
-                        shared.sleep.work_arrived();
-                    }
-                }
-                shared.run(lane, job);
-                looks = Polls::new(shared);
+/// What workers see of a stream.
+pub(crate) struct StreamSource(pub(crate) Arc<Shared>);
+
+impl Source for StreamSource {
+    fn serve(&self, turn: &mut Turn<'_>) {
+        let shared = &self.0;
+        if turn.has_searched() && shared.has_only_submitted() {
+            linger(shared);
+        }
+        let Some((lane, mut picker)) = shared.take_seat(turn.worker()) else { return };
+        let _worker = holds::run_above([(shared.stream_id, holds::WORKER)]);
+        // Relaxed: only for those who want to know how many are running.
+        let running = &shared.lanes[lane].running;
+        let mut goes_on = true;
+        let mut count = 0;
+        while goes_on && let Some(job) = shared.pick(lane, &mut picker) {
+            if count == 0 {
+                running.store(true, Ordering::Relaxed);
+                turn.starts();
             }
-            None if shared.is_stopping() && !shared.has_work() => return,
-            None => {
-                searched = true;
-                running.store(false, Ordering::Relaxed);
-                if !search(shared, &mut looks) {
-                    looks = if sleep(shared) { Polls::new(shared) } else { Polls::rare(shared) };
-                }
-            }
+            shared.run(lane, job);
+            count += 1;
+            goes_on = turn.goes_on();
+        }
+        running.store(false, Ordering::Relaxed);
+        drop(picker);
+        shared.leave_seat();
+        // What this worker leaves is for others.
+        if !goes_on && shared.has_work() {
+            shared.sleep.work_arrived();
         }
     }
-}
 
-/// Polls for work for a while; whether there is some.
-fn search(shared: &Shared, looks: &mut Polls) -> bool {
-    shared.sleep.start_searching();
-    let found = looks.any(|()| shared.has_work() || shared.is_stopping());
-    shared.sleep.stop_searching();
-    if found && shared.has_only_submitted() {
-        linger(shared);
+    fn has_work(&self) -> bool {
+        self.0.sleep.has_seat() && self.0.has_work()
     }
-    found
+
+    fn ran_dry(&self) {
+        self.0.sleep.ran_dry();
+    }
+
+    fn pass_lock(&self) {
+        drop(self.0.lock());
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.is_over()
+    }
 }
 
 /// Gives a submitter that is busy the time to get ahead, so that what it prepares comes over in one
@@ -67,7 +72,7 @@ fn search(shared: &Shared, looks: &mut Polls) -> bool {
 ///
 /// What counts is submissions, not what is ready: the tasks of a chain follow the one that is.
 fn linger(shared: &Shared) {
-    if shared.counters.is_crowded() {
+    if shared.workers.is_crowded() {
         return;
     }
     let first = shared.submitted.load(Ordering::Relaxed);
@@ -80,21 +85,6 @@ fn linger(shared: &Shared) {
         }
         before = now;
     }
-}
-
-/// Leaves the processor, and the cache lines of others, alone for a moment.
-#[cfg(not(shuttle))]
-pub(crate) fn pause(time: Duration) {
-    let start = Instant::now();
-    while start.elapsed() < time {
-        std::hint::spin_loop();
-    }
-}
-
-/// There is no time in a model: others go first.
-#[cfg(shuttle)]
-pub(crate) fn pause(_time: Duration) {
-    thread::yield_now();
 }
 
 /// A point in time; in a model there is none, and none has passed.
@@ -122,61 +112,45 @@ impl Moment {
     }
 }
 
-/// The looks of a thread that waits and does not sleep yet, with pauses between them.
-pub(crate) struct Polls {
-    left: u32,
-    pause: Option<Duration>,
-}
-
-impl Polls {
-    pub(crate) fn new(shared: &Shared) -> Self {
-        let (left, pause) = match shared.counters.is_crowded() {
-            // Spinning would keep off the very thread that has to bring the work.
-            true => (TUNING.polls_crowded, None),
-            false => (TUNING.polls, Some(TUNING.pause_first)),
-        };
-        Self { left, pause }
-    }
-
-    /// Polls with the longest pauses only.
-    fn rare(shared: &Shared) -> Self {
-        let looks = Self::new(shared);
-        Self { pause: looks.pause.map(|_| TUNING.pause_last), ..looks }
-    }
-}
-
-impl Iterator for Polls {
-    type Item = ();
-
-    fn next(&mut self) -> Option<()> {
-        self.left = self.left.checked_sub(1)?;
-        match &mut self.pause {
-            None => thread::yield_now(),
-            Some(time) => {
-                pause(*time);
-                *time = (2 * *time).min(TUNING.pause_last);
-            }
-        }
-        Some(())
-    }
-}
-
-/// Sleeps until there may be work; `false` where there was some.
-fn sleep(shared: &Shared) -> bool {
-    shared.sleep.ran_dry();
-    let ticket = shared.sleep.prepare(Want::Work, true);
-    // Submissions before this one are seen below; those after it see that this thread sleeps.
-    drop(shared.lock());
-    let stays = shared.has_work() || shared.is_stopping();
-    if stays {
-        shared.sleep.cancel(ticket);
-    } else {
-        shared.sleep.commit(ticket, Deadline::NEVER);
-    }
-    !stays
-}
-
 impl Shared {
+    /// Takes a lane for a worker, the same one as before if it is free.
+    fn take_seat(&self, worker: usize) -> Option<(usize, MutexGuard<'_, Picker>)> {
+        if !self.sleep.take_seat() {
+            return None;
+        }
+        let seats = self.lanes.len() - 1;
+        let taken = (0..seats).find_map(|at| self.try_lane((worker + at) % seats));
+        if taken.is_none() {
+            // It was given up, and is not free yet.
+            self.leave_seat();
+        }
+        taken
+    }
+
+    fn leave_seat(&self) {
+        self.sleep.leave_seat();
+    }
+
+    /// Returns a lane and its picker, unless another thread has it.
+    fn try_lane(&self, lane: usize) -> Option<(usize, MutexGuard<'_, Picker>)> {
+        let guard = match self.lanes[lane].picker.try_lock() {
+            Ok(guard) => guard,
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(std::sync::TryLockError::WouldBlock) => return None,
+        };
+        Some((lane, guard))
+    }
+
+    /// Returns the lane for a thread outside that helps, if no other has it.
+    pub(crate) fn host_lane(&self) -> Option<(usize, MutexGuard<'_, Picker>)> {
+        self.try_lane(self.lanes.len() - 1)
+    }
+
+    /// Polls of a thread that waits for the stream and does not park yet.
+    pub(crate) fn polls(&self) -> Polls {
+        Polls::new(self.workers.is_crowded())
+    }
+
     /// Runs some ready tasks on the calling thread, which waits for something, and returns how
     /// many; `None` where it may not. Begins no task after an alarm that `alarms` does not count
     /// yet, or after the deadline.

@@ -76,7 +76,8 @@ threads! { true true:
     device::Scalar, device::ScalarType, device::CommandTime, device::LaneInfo, device::LaneKind, device::MemoryUse,
     device::Deadline, device::Point, device::PointStatus, device::DeviceRegistry, device::Backend,
     device::DeviceSpec, device::UnknownDevice, device::Timeline, device::TimelineId, device::TimelineOwner,
-    device::Watch, device::cpu::CpuDevice, device::cpu::CpuOptions, device::registry::Refused,
+    device::Watch, device::cpu::CpuDevice, device::cpu::CpuOptions, device::cpu::Served,
+    device::cpu::Turn<'static>, device::cpu::Workers, device::cpu::WorkersHandle, device::registry::Refused,
     device::registry::Found, copy::CopyPlan,
 }
 threads! { true true:
@@ -192,6 +193,7 @@ const EXEMPT: &[&str] = &[
     "Result",
     "RunTasks",
     "Slots",
+    "Source",
     "Submit",
     "Transport",
     "Wake",
