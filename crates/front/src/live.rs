@@ -54,7 +54,7 @@ pub(crate) fn refuse_devices<H>(described: &Described<'_, H>) -> Result<()> {
 impl Submit for Stream {
     type Handle = TaskHandle;
 
-    fn zeros<T: Element>(&self, shape: impl AsRef<[usize]>) -> Result<Tensor<T>> {
+    fn empty<T: Element>(&self, shape: impl AsRef<[usize]>) -> Result<Tensor<T>> {
         Tensor::zeros(shape)
     }
 
@@ -141,8 +141,8 @@ impl Closed for LiveScope<'_, '_> {}
 impl Submit for LiveScope<'_, '_> {
     type Handle = TaskHandle;
 
-    fn zeros<T: Element>(&self, shape: impl AsRef<[usize]>) -> Result<Tensor<T>> {
-        self.stream.zeros(shape)
+    fn empty<T: Element>(&self, shape: impl AsRef<[usize]>) -> Result<Tensor<T>> {
+        self.stream.empty(shape)
     }
 
     #[inline]

@@ -34,8 +34,8 @@ impl<S> Closed for OnDevices<'_, S> {}
 impl<S: Submit> Submit for OnDevices<'_, S> {
     type Handle = S::Handle;
 
-    fn zeros<T: Element>(&self, shape: impl AsRef<[usize]>) -> Result<Tensor<T>> {
-        self.to.zeros(shape)
+    fn empty<T: Element>(&self, shape: impl AsRef<[usize]>) -> Result<Tensor<T>> {
+        self.to.empty(shape)
     }
 
     fn submit_body<A: Arguments, F, O: BodyOutcome + 'static>(

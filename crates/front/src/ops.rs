@@ -97,7 +97,7 @@ fn binary<T: Number>(
     b: &Tensor<T>,
 ) -> Result<Tensor<T>> {
     let shape = common(name, &a.shape(), &b.shape())?;
-    let out = to.zeros::<T>(&shape)?;
+    let out = to.empty::<T>(&shape)?;
     let (a, b) = (a.broadcast(&shape)?, b.broadcast(&shape)?);
     submit(to, name, (a.read(), b.read(), out.write()), &[])?;
     Ok(out)
@@ -109,7 +109,7 @@ fn unary<T: Number>(
     x: &Tensor<T>,
     scalars: &[Scalar],
 ) -> Result<Tensor<T>> {
-    let out = to.zeros::<T>(x.shape())?;
+    let out = to.empty::<T>(x.shape())?;
     submit(to, name, (x.read(), out.write()), scalars)?;
     Ok(out)
 }
@@ -146,6 +146,14 @@ pub fn scale<T: Number>(to: &impl Submit, x: &Tensor<T>, alpha: f32) -> Result<T
     unary(to, "scale", x, &[Scalar::F32(alpha)])
 }
 
+/// Makes every element of `x` `value`.
+///
+/// # Errors
+/// Elements of `x` share bytes.
+pub fn fill<T: Number>(to: &impl Submit, x: &Tensor<T>, value: f32) -> Result<()> {
+    submit(to, "fill", x.write(), &[Scalar::F32(value)])
+}
+
 /// The elements without gaps, in memory of their own.
 ///
 /// # Errors
@@ -159,7 +167,7 @@ pub fn copy<T: Number>(to: &impl Submit, x: &Tensor<T>) -> Result<Tensor<T>> {
 /// # Errors
 /// There is no memory for the result.
 pub fn cast<T: Number, U: Number>(to: &impl Submit, x: &Tensor<T>) -> Result<Tensor<U>> {
-    let out = to.zeros::<U>(x.shape())?;
+    let out = to.empty::<U>(x.shape())?;
     submit(to, "cast", (x.read(), out.write()), &[])?;
     Ok(out)
 }
@@ -219,7 +227,7 @@ pub fn rmsnorm<T: Float>(
     gamma: &Tensor<T>,
     epsilon: f32,
 ) -> Result<Tensor<T>> {
-    let out = to.zeros::<T>(x.shape())?;
+    let out = to.empty::<T>(x.shape())?;
     let arguments = (x.read(), gamma.read(), out.write());
     submit(to, "rmsnorm", arguments, &[Scalar::F32(epsilon)])?;
     Ok(out)
@@ -236,7 +244,7 @@ pub fn layernorm<T: Float>(
     beta: &Tensor<T>,
     epsilon: f32,
 ) -> Result<Tensor<T>> {
-    let out = to.zeros::<T>(x.shape())?;
+    let out = to.empty::<T>(x.shape())?;
     let arguments = (x.read(), gamma.read(), beta.read(), out.write());
     submit(to, "layernorm", arguments, &[Scalar::F32(epsilon)])?;
     Ok(out)
@@ -260,7 +268,7 @@ pub fn rope<T: Float>(
     if !x.size(last).is_multiple_of(2) {
         return Err(mismatch("rope", &[x.shape(), cos.shape(), sin.shape()]));
     }
-    let out = to.zeros::<T>(x.shape())?;
+    let out = to.empty::<T>(x.shape())?;
     let (left, right) = (x.slice(last, 0..half)?, x.slice(last, half..2 * half)?);
     let (a, b) = (mul(to, &left, cos)?, mul(to, &right, sin)?);
     submit(to, "sub", (a.read(), b.read(), out.slice(last, 0..half)?.write()), &[])?;
@@ -278,7 +286,7 @@ pub fn embedding<T: Float, I: RowId>(
     table: &Tensor<T>,
     ids: &Tensor<I>,
 ) -> Result<Tensor<T>> {
-    let out = to.zeros::<T>([ids.size(0), table.size(1)])?;
+    let out = to.empty::<T>([ids.size(0), table.size(1)])?;
     submit(to, "embedding", (table.read(), ids.read(), out.write()), &[])?;
     Ok(out)
 }
@@ -302,7 +310,7 @@ pub fn max<T: Number>(to: &impl Submit, x: &Tensor<T>) -> Result<Tensor<T>> {
 fn reduced<T: Number>(to: &impl Submit, name: &'static str, x: &Tensor<T>) -> Result<Tensor<T>> {
     let shape = x.shape();
     let rest = shape.split_last().map(|(_, rest)| rest);
-    let out = to.zeros::<T>(rest.ok_or_else(|| mismatch(name, std::slice::from_ref(&shape)))?)?;
+    let out = to.empty::<T>(rest.ok_or_else(|| mismatch(name, std::slice::from_ref(&shape)))?)?;
     submit(to, name, (x.read(), out.write()), &[])?;
     Ok(out)
 }
@@ -336,7 +344,7 @@ pub fn matmul<T: Real>(to: &impl Submit, a: &Tensor<T>, b: &Tensor<T>) -> Result
     let batches = common("matmul", before_a, before_b)?;
     let with = |matrix: [usize; 2]| [&batches[..], &matrix[..]].concat();
     let (a, b) = (a.broadcast(with([*m, *k]))?, b.broadcast(with([*k, *n]))?);
-    let out = to.zeros::<T>(with([*m, *n]))?;
+    let out = to.empty::<T>(with([*m, *n]))?;
     multiply(to, &a, &b, &out)?;
     Ok(out)
 }

@@ -190,7 +190,7 @@ impl Closed for Recorder<'_> {}
 impl Submit for Recorder<'_> {
     type Handle = TaskId;
 
-    fn zeros<T: Element>(&self, shape: impl AsRef<[usize]>) -> Result<Tensor<T>> {
+    fn empty<T: Element>(&self, shape: impl AsRef<[usize]>) -> Result<Tensor<T>> {
         let tensor = placeholder::<T>(shape.as_ref())?;
         let bytes = tensor.view().bytes();
         let state = &mut *self.state.borrow_mut();

@@ -33,7 +33,7 @@ impl Closed for Serial {}
 impl Submit for Serial {
     type Handle = Done;
 
-    fn zeros<T: Element>(&self, shape: impl AsRef<[usize]>) -> Result<Tensor<T>> {
+    fn empty<T: Element>(&self, shape: impl AsRef<[usize]>) -> Result<Tensor<T>> {
         Tensor::zeros(shape)
     }
 

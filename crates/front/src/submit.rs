@@ -6,7 +6,7 @@ use std::fmt;
 use syncline_device::{Element, Kernel, KernelArgs, Scalar};
 
 use crate::access::{Arguments, Closed, Open};
-use crate::{OnDevices, Result, Tensor};
+use crate::{OnDevices, Result, Tensor, ops};
 
 /// What a body returns: nothing, or a result with any error.
 pub trait BodyOutcome: Closed {
@@ -109,11 +109,23 @@ pub trait Submit: Closed + Sized {
         OnDevices::new(self, devices)
     }
 
-    /// A tensor of zeroes for tasks submitted here. Recorded, it lives inside the plan.
+    /// A tensor for tasks submitted here, with unspecified contents: write it before it is read.
+    /// Recorded, it lives inside the plan.
     ///
     /// # Errors
     /// There is no memory for it.
-    fn zeros<T: Element>(&self, shape: impl AsRef<[usize]>) -> Result<Tensor<T>>;
+    fn empty<T: Element>(&self, shape: impl AsRef<[usize]>) -> Result<Tensor<T>>;
+
+    /// A tensor of zeroes for tasks submitted here. Recorded, it lives inside the plan, of which
+    /// every run makes it zero.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    fn zeros<T: ops::Number>(&self, shape: impl AsRef<[usize]>) -> Result<Tensor<T>> {
+        let tensor = self.empty(shape)?;
+        ops::fill(self, &tensor, 0.0)?;
+        Ok(tensor)
+    }
 
     /// Submits a task with a closure.
     #[doc(hidden)]

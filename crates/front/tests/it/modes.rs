@@ -93,6 +93,35 @@ fn random(rng: &mut Rng, tensors: u64) -> Random {
     Random((0..40).map(|_| step(rng)).collect())
 }
 
+/// Adds one to a tensor of zeroes, and that to its only tensor.
+struct Zeros;
+
+impl Program for Zeros {
+    fn submit(&self, to: &impl Submit, tensors: &[Tensor<f64>]) -> Result<()> {
+        // Another tensor before, so that its bytes may be used again.
+        let used = to.empty::<f64>([2, 2])?;
+        to.task("use", (tensors[0].read(), used.write()))
+            .run(|(from, mut x)| x.copy_from(&from))?;
+        to.task("keep", (used.read(), tensors[0].update())).run(|(_, _)| ())?;
+        let sum = to.zeros::<f64>([2, 2])?;
+        to.task("one", sum.reduce()).run(|mut sum| sum.apply(|x| x + 1.0))?;
+        to.task("add", (sum.read(), tensors[0].update())).run(|(sum, mut x)| {
+            for (to, from) in x.rows_mut().zip(sum.rows()) {
+                to.iter_mut().zip(from).for_each(|(x, y)| *x += y);
+            }
+        })?;
+        Ok(())
+    }
+}
+
+#[test]
+fn zeros_are_zero_in_every_run_of_every_mode() {
+    let results = in_every_mode(&Zeros, [2, 2], &[vec![1.0, 2.0, 3.0, 4.0]]).expect("runs");
+    for (mode, result) in results {
+        assert_eq!(result, [[2.0, 3.0, 4.0, 5.0]], "{mode}");
+    }
+}
+
 #[test]
 fn random_programs_give_the_same_in_every_mode() {
     for_seeds("random_programs_give_the_same_in_every_mode", 25, |rng| {
