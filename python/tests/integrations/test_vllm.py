@@ -1,4 +1,4 @@
-"""vLLM itself: updates from sharded trainers, and layouts learned of its own loaders.
+"""vLLM itself: updates from sharded trainers.
 
 An engine is a process that serves calls of rank 0 of the trainer; the trainer's ranks are processes
 of their own. What decides are the tokens of an engine that was started with the same weights.
@@ -20,8 +20,6 @@ from typing import Any
 import pytest
 import torch
 import transformers
-
-import syncline as sl
 
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
@@ -94,7 +92,7 @@ class Served:
         self.answer()
 
     def answer(self) -> Any:
-        is_well, answer = self.answers.get(timeout=200)
+        is_well, answer = self.answers.get(timeout=400)
         assert is_well, answer
         return answer
 
@@ -158,7 +156,7 @@ def sharded(seed: int, kind: str, size: int, dtype: torch.dtype) -> Any:
 def collect(ranks: list[Any], out: Any) -> list[Any]:
     """What each process puts, unless one dies or all take too long."""
     ended: list[Any] = []
-    until = time.monotonic() + 300
+    until = time.monotonic() + 600
     while len(ended) < len(ranks) and time.monotonic() < until:
         try:
             ended.append(out.get(timeout=1))
@@ -180,7 +178,7 @@ class Remote:
 
     def call(self, name: str, *arguments: Any) -> None:
         self.calls.put((name, arguments))
-        error = self.answers.get(timeout=200)
+        error = self.answers.get(timeout=400)
         if error is not None:
             raise RuntimeError(error)
 
@@ -284,7 +282,7 @@ def expected_tokens(trained: Any) -> list[list[int]]:
 
 @pytest.mark.parametrize(
     ("tp", "kind", "size", "dtype"),
-    [(1, "fsdp", 2, "float32"), (2, "tp", 2, "bfloat16"), (2, "fsdp", 3, "float32")],
+    [(1, "fsdp", 2, "float32"), (2, "tp", 2, "bfloat16")],
 )
 def test_an_engine_computes_with_the_trainers_weights(
     tmp_path: Path, tp: int, kind: str, size: int, dtype: str
@@ -304,101 +302,3 @@ def test_an_engine_computes_with_the_trainers_weights(
             assert tokens == expected_tokens(model(seed, kept)), seed
     with Served(tmp_path / "b", tp, dtype) as engine:
         assert engine.generate() == after[0]
-
-
-CONFIGS = {
-    "llama": ("LlamaConfig", {}),
-    "llama-tied": ("LlamaConfig", {"tie_word_embeddings": True}),
-    "qwen2": ("Qwen2Config", {}),
-    "qwen3": ("Qwen3Config", {"head_dim": 64}),
-    "mixtral": ("MixtralConfig", {"num_local_experts": 4}),
-    "phi3": ("Phi3Config", {"pad_token_id": 0}),
-    "gemma": ("GemmaConfig", {"head_dim": 64, "hidden_activation": "gelu_pytorch_tanh"}),
-}
-
-
-def family(kind: str) -> Any:
-    name, more = CONFIGS[kind]
-    options = {
-        "hidden_size": 256, "intermediate_size": 192, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 200,
-        "max_position_embeddings": 128, **more,
-    }  # fmt: skip
-    config = getattr(transformers, name)(**options)
-    torch.manual_seed(4)
-    return transformers.AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
-
-
-def learn(rank: int, size: int, folder: str, meeting: str, kinds: list[str], out: Any) -> None:
-    """A rank of vLLM without an engine: makes models, learns, and replays what it has learned."""
-    try:
-        from vllm.config import set_current_vllm_config
-        from vllm.distributed import init_distributed_environment, initialize_model_parallel
-        from vllm.engine.arg_utils import EngineArgs
-        from vllm.model_executor.model_loader.utils import initialize_model
-
-        found = {}
-        for kind in kinds:
-            path = Path(folder) / kind
-            shapes = {
-                name: ("bf16", tuple(tensor.shape))
-                for name, tensor in transformers.AutoModelForCausalLM.from_pretrained(path)
-                .state_dict().items()
-            }  # fmt: skip
-            options = engine_options(path, 1, "bfloat16")
-            options["tensor_parallel_size"] = size
-            config = EngineArgs(**options).create_engine_config()
-            with set_current_vllm_config(config), torch.no_grad():
-                if not torch.distributed.is_initialized():
-                    init_distributed_environment(size, rank, meeting, rank, "gloo")
-                    initialize_model_parallel(size)
-                torch.set_default_dtype(torch.bfloat16)
-                served = initialize_model(config)
-                torch.set_default_dtype(torch.float32)
-                parameters = dict(served.named_parameters())
-
-                def load(tensors: Any) -> Any:
-                    for tensor in parameters.values():
-                        tensor.data.fill_(float("nan"))
-                    served.load_weights(tensors.items())
-                    return parameters
-
-                began = time.monotonic()
-                learned = sl.learn_layout(load, shapes, as_torch=True)
-                seconds = time.monotonic() - began
-                # Replayed without the loader, with other values.
-                fresh = {
-                    name: torch.randn(shape).to(torch.bfloat16)
-                    for name, (_, shape) in shapes.items()
-                }
-                load(fresh)
-                wanted = {name: tensor.clone() for name, tensor in parameters.items()}
-                for tensor in parameters.values():
-                    tensor.data.fill_(float("nan"))
-                learned.load(fresh, {name: t.data for name, t in parameters.items()})
-                wrong = [
-                    name
-                    for name, tensor in parameters.items()
-                    if not torch.equal(tensor.nan_to_num(7e4), wanted[name].nan_to_num(7e4))
-                ]
-            found[kind] = (repr(learned), wrong, list(learned.opaque), learned.unused, seconds)
-        out.put((rank, None, found))
-    except BaseException:
-        out.put((rank, traceback.format_exc(), None))
-
-
-@pytest.mark.parametrize("size", [1, 2])
-def test_layouts_of_its_loaders_are_learned(tmp_path: Path, size: int) -> None:
-    for kind in CONFIGS:
-        family(kind).save_pretrained(tmp_path / kind)
-    out = SPAWN.Queue()
-    arguments = (size, str(tmp_path), f"file://{tmp_path}/meeting", list(CONFIGS), out)
-    ranks = [SPAWN.Process(target=learn, args=(rank, *arguments)) for rank in range(size)]
-    for rank in ranks:
-        rank.start()
-    for rank, error, found in collect(ranks, out):
-        assert error is None, error
-        for kind, (said, wrong, opaque, unused, seconds) in found.items():
-            assert (wrong, opaque) == ([], []), (rank, kind, said)
-            assert unused in ([], ["lm_head.weight"]), (rank, kind, said)
-            print(f"TP {size}, rank {rank}, {kind}: {said} in {seconds:.1f} s")
