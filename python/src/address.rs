@@ -62,7 +62,7 @@ impl Address {
         options: ServiceOptions,
         timeout: Duration,
         cancel: &CancelToken,
-    ) -> PyResult<CopyService<'static>> {
+    ) -> PyResult<CopyService> {
         let Self { address, rank, size, token } = self;
         let token = token.map(Token::new).unwrap_or_default();
         let group = GroupOptions { rank, size, timeout, token, ..GroupOptions::default() };

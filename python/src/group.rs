@@ -19,7 +19,7 @@ use crate::errors::{GroupError, LayoutError, Raise, contained};
 use crate::layout::{PyLayout, options_of};
 use crate::tensor::{Tensor, overlap};
 
-type Service = CopyService<'static>;
+type Service = CopyService;
 
 /// This process's place in a group.
 #[pyclass(name = "Group", module = "syncline", frozen)]
@@ -477,12 +477,9 @@ impl PyRefit {
 struct Submitted {
     is_send: bool,
     peer: usize,
-    tag: u64,
+    id: Option<u64>,
     tensor: Tensor,
 }
-
-/// Tags of transfers without an id have this bit: they are matched by their order.
-const BY_ORDER: u64 = 1 << 63;
 
 /// Single copies between members.
 #[pyclass(name = "CopyService", module = "syncline", frozen)]
@@ -514,19 +511,10 @@ impl PyCopies {
             tensor.check_writable()?;
         }
         let mut submitted = self.lock();
-        let tag = match id {
-            Some(id) if id & BY_ORDER != 0 => {
-                return Err(GroupError::new_err(format!("task_id {id}: expected less than 2**63")));
-            }
-            Some(id) => id,
-            None => {
-                let same = |one: &&Submitted| {
-                    one.is_send == is_send && one.peer == peer && one.tag & BY_ORDER != 0
-                };
-                BY_ORDER | submitted.iter().filter(same).count() as u64
-            }
-        };
-        submitted.push(Submitted { is_send, peer, tag, tensor });
+        if let Some(id) = id.filter(|id| id >> 63 != 0) {
+            return Err(GroupError::new_err(format!("task_id {id}: expected less than 2**63")));
+        }
+        submitted.push(Submitted { is_send, peer, id, tensor });
         Ok(())
     }
 }
@@ -585,10 +573,7 @@ fn exchange(service: &mut Service, submitted: &[Submitted]) -> PyResult<()> {
     let pack =
         |one: &Submitted| (!one.tensor.is_contiguous()).then(|| unsafe { one.tensor.packed() });
     let mut staged: Vec<Option<Vec<u8>>> = submitted.iter().map(pack).collect();
-    let ran = run_submitted(service, submitted, &mut staged);
-    // What was submitted is forgotten before its memory can go.
-    service.clear();
-    ran?;
+    run_submitted(service, submitted, &mut staged)?;
     for (one, staged) in submitted.iter().zip(&staged).filter(|(one, _)| !one.is_send) {
         // SAFETY: it was checked to be writable and to share memory with no other.
         staged.iter().for_each(|staged| unsafe { one.tensor.unpack(staged) });
@@ -601,24 +586,22 @@ fn run_submitted(
     submitted: &[Submitted],
     staged: &mut [Option<Vec<u8>>],
 ) -> PyResult<()> {
+    let mut requests = service.requests();
     for (one, staged) in submitted.iter().zip(staged) {
-        let &Submitted { is_send, peer, tag, ref tensor } = one;
-        let staged = staged.as_mut().map(|staged| {
-            // SAFETY: the service forgets it before it is dropped, see `exchange`.
-            unsafe { std::slice::from_raw_parts_mut(staged.as_mut_ptr(), staged.len()) }
-        });
+        let &Submitted { is_send, peer, id, ref tensor } = one;
+        let staged = staged.as_deref_mut();
         if is_send {
             let bytes: &[u8] = match staged {
                 Some(staged) => staged,
-                // SAFETY: as above, for the tensor; it is only read.
+                // SAFETY: it lives until this function returns, and is only read meanwhile.
                 None => unsafe { tensor.slice() },
             };
-            service.submit_send(peer, tag, bytes).or_group()?;
+            requests.submit_send(peer, id, bytes).or_group()?;
         } else {
             // SAFETY: as above; it was checked to be writable and to share memory with no other.
             let bytes = staged.unwrap_or_else(|| unsafe { tensor.slice_mut() });
-            service.submit_recv(peer, tag, bytes).or_group()?;
+            requests.submit_recv(peer, id, bytes).or_group()?;
         }
     }
-    service.run().or_group()
+    requests.run().or_group()
 }

@@ -85,7 +85,7 @@ fn timed_ms(work: impl FnOnce()) -> f64 {
 }
 
 /// Runs `work` on every PE between two barriers, as a refit runs.
-fn together(service: &mut CopyService<'_>, work: impl FnOnce()) {
+fn together(service: &mut CopyService, work: impl FnOnce()) {
     let wait = Wait::timeout(TIMEOUT);
     let session = Session::enter(service.transport_mut(), 0, &wait).expect("everyone comes");
     work();

@@ -19,4 +19,4 @@ pub use execute::{
     BindError, Destination, DestinationError, Moved, PipelineExecutor, PipelineLanes, Reading,
     Refit, RefitActivity, RefitEvent, ShardStrides, Shards, Sources, Targets, Versions,
 };
-pub use service::{CopyService, Progress, ServiceError, ServiceOptions, Target};
+pub use service::{CopyService, Progress, Requests, ServiceError, ServiceOptions, Target};

@@ -47,11 +47,15 @@ struct Readings;
 ///     targets.bind(refit, "w", &mut bytes).unwrap();
 /// }
 /// ```
-/// Memory that a service is to receive into stays its own.
+/// Memory that requests are to receive into lives until they have run.
 /// ```compile_fail,E0597
-/// fn submit<'a>(service: &mut syncline_reshard::CopyService<'a>) {
-///     let mut bytes = vec![0; 4];
-///     service.submit_recv(1, 7, &mut bytes).unwrap();
+/// fn submit(service: &mut syncline_reshard::CopyService) {
+///     let mut requests = service.requests();
+///     {
+///         let mut bytes = vec![0; 4];
+///         requests.submit_recv(1, None, &mut bytes).unwrap();
+///     }
+///     requests.run().unwrap();
 /// }
 /// ```
 struct Bindings;

@@ -165,12 +165,7 @@ pub enum Corrupted {
         /// Counts the segments that the sender has for the receiver in that round.
         segment: u32,
     },
-    /// A part of a single transfer.
-    Transfer {
-        /// Which transfer.
-        tag: u64,
-    },
-    /// What a PE announced of the single transfers that follow.
+    /// What a PE announced of the requests that follow.
     Announcement,
 }
 
@@ -180,7 +175,6 @@ impl fmt::Display for Corrupted {
             Corrupted::Segment { tensor, round, segment } => {
                 write!(f, "tensor `{tensor}`: segment {segment} of round {round}")
             }
-            Corrupted::Transfer { tag } => write!(f, "the transfer with tag {tag}"),
             Corrupted::Announcement => f.write_str("the list of transfers"),
         }
     }
@@ -272,7 +266,6 @@ impl Failure {
                         text = truncated(tensor);
                         (0, u64::from(*round) << 32 | u64::from(*segment))
                     }
-                    Corrupted::Transfer { tag } => (1, *tag),
                     Corrupted::Announcement => (2, 0),
                 };
                 let sums = u64::from(*expected) << 32 | u64::from(*got);
@@ -325,7 +318,6 @@ impl Failure {
             8 => Failure::UnmatchedReceive { sender, receiver, tag, bytes: d },
             9 => {
                 let what = match d {
-                    1 => Corrupted::Transfer { tag: e },
                     2 => Corrupted::Announcement,
                     _ => Corrupted::Segment {
                         tensor: decoded(text, *text_len),
@@ -391,7 +383,6 @@ mod tests {
             Failure::UnmatchedSend { sender: 0, receiver: 1, tag: u64::MAX, bytes: 3 },
             Failure::UnmatchedReceive { sender: 0, receiver: 1, tag: 2, bytes: 3 },
             corrupt(Corrupted::Segment { tensor: "größe".into(), round: u32::MAX, segment: 7 }),
-            corrupt(Corrupted::Transfer { tag: u64::MAX }),
             corrupt(Corrupted::Announcement),
             Failure::Cancelled { rank: 6 },
             Failure::GroupMismatch { rank: 1, expected: shape(4), got: shape(5) },

@@ -1,4 +1,4 @@
-//! The copy service: refits and single transfers for one PE of a group.
+//! The copy service: refits and requests for one PE of a group.
 //!
 //! Every PE of a group has a service on its endpoint and calls the same things in the same order. A
 //! call returns `Ok` on all PEs or, within the deadline, the same [`Failure`] on all of them. A
@@ -51,8 +51,8 @@
 //! # }
 //! ```
 
-mod exchange;
 mod refits;
+mod requests;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -64,7 +64,7 @@ use syncline_device::{CancelToken, Device, DeviceError};
 use crate::execute::{
     Destination, Kept, PipelineLanes, Refit, RefitEvent, ShardStrides, Targets, Timeline, Versions,
 };
-use exchange::Exchange;
+pub use requests::Requests;
 use syncline_layout::Layout;
 use syncline_layout::LayoutError;
 use syncline_layout::PlanOptions;
@@ -98,13 +98,11 @@ pub enum ServiceError {
         /// The part of a tensor that no member holds.
         cause: LayoutError,
     },
-    /// A transfer that cannot be submitted.
-    #[error("cannot submit tag {tag} with PE {peer}: {problem}")]
+    /// A request that cannot be submitted.
+    #[error("cannot submit a request with PE {peer}: {problem}")]
     Submit {
         /// The other PE.
         peer: usize,
-        /// Which transfer.
-        tag: u64,
         /// What is wrong.
         problem: &'static str,
     },
@@ -160,8 +158,8 @@ pub enum Target<'t, 'a> {
 
 type OnProgress = Box<dyn Fn(Progress) + Send + Sync>;
 
-/// One PE's service; `'a` is how long submitted memory is borrowed.
-pub struct CopyService<'a> {
+/// One PE's service.
+pub struct CopyService {
     transport: Box<dyn Transport>,
     options: ServiceOptions,
     cancel: CancelToken,
@@ -174,12 +172,13 @@ pub struct CopyService<'a> {
     kept: HashMap<u64, Kept>,
     /// Why members are gone.
     loss: Option<Failure>,
-    exchange: Exchange<'a>,
+    /// The plan of the requests that were run last, by its layouts.
+    requested: Option<((u64, u64), Arc<Refit>)>,
     /// Opened when they are first needed.
     lanes: OnceLock<PipelineLanes>,
 }
 
-impl fmt::Debug for CopyService<'_> {
+impl fmt::Debug for CopyService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = self.transport.shape().size;
         write!(f, "CopyService(PE {} of {size}, {:?})", self.rank(), self.options)
@@ -189,7 +188,7 @@ impl fmt::Debug for CopyService<'_> {
 /// Plans kept for repeated refits; past this, all are made anew.
 const PLANS_MAX: usize = 16;
 
-impl<'a> CopyService<'a> {
+impl CopyService {
     /// A service on this PE's endpoint.
     pub fn new(transport: impl Transport + 'static, options: ServiceOptions) -> Self {
         Self::of(Box::new(transport), options)
@@ -207,7 +206,7 @@ impl<'a> CopyService<'a> {
             plans_left: HashMap::new(),
             kept: HashMap::new(),
             loss: None,
-            exchange: Exchange::default(),
+            requested: None,
             lanes: OnceLock::new(),
         }
     }
@@ -304,16 +303,7 @@ impl<'a> CopyService<'a> {
             return Ok(refit.clone());
         }
         let slot_bytes = self.transport.shape().slot_bytes;
-        let make = if self.options.checksums { Refit::with_checksums } else { Refit::new };
-        let mut refit = make(from, to, options, slot_bytes, self.rank())?;
-        if self.transport.can_recover() {
-            refit = refit.keeping(from, to, options);
-        }
-        let refit = Arc::new(refit);
-        let (world, size) = (refit.world(), self.transport.shape().size);
-        if world > size {
-            return Err(LayoutError::GroupTooSmall { world, size }.into());
-        }
+        let refit = Arc::new(self.plan(from, to, options, slot_bytes)?);
         if self.plans.len() >= PLANS_MAX {
             self.plans.clear();
             self.plans_left.clear();
@@ -339,6 +329,26 @@ impl<'a> CopyService<'a> {
             refit = refit.keeping(from, to, options);
         }
         Ok(Arc::new(refit))
+    }
+
+    /// This PE's part in turning `from` into `to`, cut to `slot_bytes`.
+    fn plan(
+        &self,
+        from: &Layout,
+        to: &Layout,
+        options: &PlanOptions,
+        slot_bytes: usize,
+    ) -> Result<Refit, ServiceError> {
+        let size = self.transport.shape().size;
+        let make = if self.options.checksums { Refit::with_checksums } else { Refit::new };
+        let mut refit = make(from, to, options, slot_bytes, self.rank())?;
+        if self.transport.can_recover() {
+            refit = refit.keeping(from, to, options);
+        }
+        match refit.world() {
+            world if world > size => Err(LayoutError::GroupTooSmall { world, size }.into()),
+            _ => Ok(refit),
+        }
     }
 
     /// Memory for what `refit` leaves on this PE.
@@ -387,43 +397,5 @@ impl<'a> CopyService<'a> {
     fn no_lanes(&self, error: &DeviceError) -> Failure {
         let message = format!("no lanes for a refit: {error}");
         self.transport.fail(Failure::Local { rank: self.rank(), message })
-    }
-
-    /// Offers `bytes` to `peer` in the next [`run`](Self::run).
-    pub fn submit_send(
-        &mut self,
-        peer: usize,
-        tag: u64,
-        bytes: &'a [u8],
-    ) -> Result<(), ServiceError> {
-        self.exchange.submit_send(self.transport.shape().size, peer, tag, bytes)
-    }
-
-    /// Expects as many bytes as `target` has from `peer` in the next [`run`](Self::run).
-    pub fn submit_recv(
-        &mut self,
-        peer: usize,
-        tag: u64,
-        target: &'a mut [u8],
-    ) -> Result<(), ServiceError> {
-        self.exchange.submit_recv(self.transport.shape().size, peer, tag, target)
-    }
-
-    /// Does what was submitted on all PEs.
-    ///
-    /// Sends and receives are compared first, by peer, tag and size: where they do not match,
-    /// nothing is written anywhere. After any other failure, targets may be partly written. What
-    /// was submitted is forgotten either way.
-    pub fn run(&mut self) -> Result<(), ServiceError> {
-        let exchange = std::mem::take(&mut self.exchange);
-        let cancel = self.cancel.clone();
-        let wait = Wait::timeout(self.options.timeout).cancelled_by(&cancel);
-        self.go_on(&wait)?;
-        Ok(exchange.run(&mut *self.transport, &wait, self.options.checksums)?)
-    }
-
-    /// Forgets what was submitted.
-    pub fn clear(&mut self) {
-        self.exchange = Exchange::default();
     }
 }

@@ -15,7 +15,7 @@ use syncline_transport::{FailOnPanic, Failure, Session, Ticket, Wait};
 /// Bytes between two progress reports.
 const PROGRESS_BYTES: u64 = 1 << 20;
 
-impl CopyService<'_> {
+impl CopyService {
     /// Moves everything of `refit` on all PEs, and commits it on all or on none.
     ///
     /// On `Err`, a [`Destination`] with two versions still has its old values, one with a single

@@ -84,7 +84,7 @@ fn one_token_ends_the_calls_of_all_that_share_it() {
         if service.rank() == 1 {
             all.cancel();
         }
-        service.run()
+        service.requests().run()
     });
     let error = agreed(results);
     assert!(error.starts_with("cancelled on PE "), "{error}");

@@ -125,7 +125,7 @@ fn refit_twice(way: Way, on_device: bool) -> String {
 }
 
 fn refit_memory_twice(
-    service: &mut CopyService<'_>,
+    service: &mut CopyService,
     refit: &syncline_reshard::Refit,
     mine: &[(String, Vec<u8>)],
 ) -> Result<syncline_reshard::Moved, ServiceError> {
@@ -182,31 +182,33 @@ fn what_is_placed_directly_is_placed_directly_also_with_checksums() {
 }
 
 #[test]
-fn a_changed_byte_of_a_single_transfer_is_named_by_its_tag() {
-    let group = local::Options { depth: 2, slot_bytes: 128 };
-    // The first message announces; tags 4, 5 and 6 fill the second, with two checksums behind them.
-    for (at, what) in [(0, "tag 4"), (45, "tag 5"), (119, "tag 6"), (124, "tag 6")] {
+fn a_changed_byte_of_a_request_is_named_by_its_id() {
+    let group = local::Options { depth: 2, slot_bytes: 4096 };
+    // The first message announces; requests 4, 5 and 6 are in the second, each at a line of its
+    // own, with two checksums behind them.
+    for (at, id) in [(0, 4), (64 + 5, 5), (128 + 39, 6), (usize::MAX, 6)] {
         let error = agreed(on_endpoints(local::group(2, &group).unwrap(), |endpoint| {
             let (rank, sent) = (endpoint.rank(), AtomicU32::new(0));
             let meddle: Meddle = Box::new(move |_, _, message, _| {
                 if rank == 0 && sent.fetch_add(1, Ordering::Relaxed) == 1 {
-                    message[at] ^= 1;
+                    message[at.min(message.len() - 1)] ^= 1;
                 }
             });
             let options =
                 ServiceOptions { timeout: PATIENCE, checksums: true, ..Default::default() };
             let mut targets = vec![vec![0u8; 40]; 3];
             let mut service = CopyService::new(Meddled::in_place(endpoint, meddle), options);
-            for (tag, target) in (4..).zip(&mut targets) {
+            let mut requests = service.requests();
+            for (id, target) in (4..).zip(&mut targets) {
                 match rank {
-                    0 => service.submit_send(1, tag, &[7; 40]).unwrap(),
-                    _ => service.submit_recv(0, tag, target).unwrap(),
+                    0 => requests.submit_send(1, Some(id), &[7; 40]).unwrap(),
+                    _ => requests.submit_recv(0, Some(id), target).unwrap(),
                 }
             }
-            service.run()
+            requests.run()
         }));
-        let expected = format!("the transfer with {what} from PE 0 to PE 1 is corrupt: checksum ");
-        assert!(error.starts_with(&expected), "{error}");
+        let expected = format!("tensor `request {id} from PE 0 to PE 1`: segment ");
+        assert!(error.starts_with(&expected) && error.contains("is corrupt"), "{error}");
     }
 }
 

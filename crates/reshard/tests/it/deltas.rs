@@ -35,7 +35,7 @@ fn change(
 /// Refits by changes and in full, into destinations and into memory, and compares all with what
 /// is expected; returns what the former have moved.
 fn versions(
-    service: &mut CopyService<'_>,
+    service: &mut CopyService,
     (from, to): (&Layout, &Layout),
     changes: &[u64],
     forgets: impl Fn(usize, usize) -> bool,

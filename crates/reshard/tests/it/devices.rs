@@ -136,6 +136,43 @@ fn check_pe<T: Transport + 'static>(
     }
 }
 
+/// A ring of requests, from and to memory of devices and of the process.
+#[test]
+fn requests_move_tensors_on_devices() {
+    for_seeds("requests_move_tensors_on_devices", 8, |rng| {
+        let (size, bytes) = (3, rng.range(1..5_000) as usize);
+        let slots = local::Options { depth: rng.below(3) + 1, slot_bytes: 256 };
+        let seed = rng.next_u64();
+        let options = ServiceOptions { timeout: PATIENCE, ..Default::default() };
+        on_endpoints(local::group(size, &slots).unwrap(), |endpoint| {
+            let mut service = CopyService::new(endpoint, options);
+            let (rank, device) = (service.rank(), second_cpu());
+            service.add_device(&device).unwrap();
+            let mut rng = Rng::new(seed ^ rank as u64);
+            let content = |rank: usize, round: u8| vec![rank as u8 * 16 + round + 1; bytes];
+            for round in 0..3 {
+                let (next, before) = ((rank + 1) % size, (rank + size - 1) % size);
+                let (mine, mut host) = (content(rank, round), vec![0; bytes]);
+                let view = rng.one_in(2).then(|| upload(&device, &host, 5));
+                let mut requests = service.requests();
+                match rng.one_in(2) {
+                    true => requests.submit_send_view(next, None, upload(&device, &mine, 3)),
+                    false => requests.submit_send(next, None, &mine),
+                }
+                .unwrap();
+                match &view {
+                    Some(view) => requests.submit_recv_view(before, None, view.clone()),
+                    None => requests.submit_recv(before, None, &mut host),
+                }
+                .unwrap();
+                requests.run().unwrap();
+                let got = view.map_or(host, |view| view.to_vec::<u8>().unwrap());
+                assert!(got == content(before, round), "round {round} on PE {rank}");
+            }
+        });
+    });
+}
+
 /// Work that is queued on a tensor's buffer may take any time. A refit behind it keeps its
 /// deadline, and leaves nothing queued behind that work.
 #[test]

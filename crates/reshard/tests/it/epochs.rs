@@ -85,10 +85,10 @@ pub fn live(scenario: &Scenario) -> String {
 }
 
 /// Meets the members that are left.
-fn meet(service: &mut CopyService<'_>) {
+fn meet(service: &mut CopyService) {
     let started = Instant::now();
     // Another may be killed meanwhile: the members are others then.
-    while let Err(error) = service.run() {
+    while let Err(error) = service.requests().run() {
         let is_loss = matches!(&error, ServiceError::Failed(failure) if failure.is_loss());
         assert!(is_loss && started.elapsed() < LIMIT, "{error}");
         service.recover().unwrap();

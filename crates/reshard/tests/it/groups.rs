@@ -23,7 +23,7 @@ pub fn on_threads<T: Send>(
     size: usize,
     group: &local::Options,
     options: ServiceOptions,
-    body: impl Fn(&mut CopyService<'_>) -> T + Sync,
+    body: impl Fn(&mut CopyService) -> T + Sync,
 ) -> Vec<T> {
     on_endpoints(local::group(size, group).unwrap(), |endpoint| {
         body(&mut CopyService::new(endpoint, options))

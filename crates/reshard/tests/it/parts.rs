@@ -43,12 +43,7 @@ fn into_memory(
 }
 
 /// Refits twice, into a destination or into memory.
-pub fn refit_twice(
-    service: &mut CopyService<'_>,
-    from: &Layout,
-    to: &Layout,
-    into_destination: bool,
-) {
+pub fn refit_twice(service: &mut CopyService, from: &Layout, to: &Layout, into_destination: bool) {
     let rank = service.rank();
     let refit = service.prepare(from, to, &PlanOptions::default()).unwrap();
     let mine = shards(from, rank);
@@ -74,7 +69,7 @@ pub fn refit_twice(
 }
 
 /// Refits a small model that is split along `axes`, first and second, and converts it on the way.
-pub fn convert(service: &mut CopyService<'_>, axes: [&str; 2], [source, target]: [Dtype; 2]) {
+pub fn convert(service: &mut CopyService, axes: [&str; 2], [source, target]: [Dtype; 2]) {
     let (from, to) = (model(2, 48, source, axes[0]), model(2, 48, target, axes[1]));
     let options = PlanOptions::default().convert(source, target);
     let refit = service.prepare(&from, &to, &options).unwrap();
@@ -92,7 +87,7 @@ pub fn convert(service: &mut CopyService<'_>, axes: [&str; 2], [source, target]:
 }
 
 /// Refits from one layout to the other and back.
-pub fn there_and_back(service: &mut CopyService<'_>, one: &Layout, other: &Layout) {
+pub fn there_and_back(service: &mut CopyService, one: &Layout, other: &Layout) {
     let there = service.prepare(one, other, &PlanOptions::default()).unwrap();
     let back = service.prepare(other, one, &PlanOptions::default()).unwrap();
     let mine = shards(one, service.rank());

@@ -158,7 +158,7 @@ enum Home {
 }
 
 impl Home {
-    fn new(service: &CopyService<'_>, refit: &Refit, is_private: bool) -> Self {
+    fn new(service: &CopyService, refit: &Refit, is_private: bool) -> Self {
         if !is_private {
             return Home::Shared(service.destination(refit).unwrap());
         }
@@ -176,7 +176,7 @@ impl Home {
 
     fn refit(
         &mut self,
-        service: &mut CopyService<'_>,
+        service: &mut CopyService,
         refit: &Refit,
         sources: &Sources<'_>,
     ) -> Result<(), ServiceError> {

@@ -25,7 +25,7 @@ pub fn tp(size: usize) -> Layout {
 
 /// One refit into a fresh destination.
 fn refit_once(
-    service: &mut CopyService<'_>,
+    service: &mut CopyService,
     from: &Layout,
     to: &Layout,
 ) -> Result<syncline_reshard::Moved, ServiceError> {

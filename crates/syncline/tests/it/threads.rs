@@ -128,7 +128,7 @@ threads! { true true: syncline::cuda::Probe }
 
 threads! { true true:
     runtime::stream::Scope<'static>,
-    runtime::replay::TaskArgs<'static>, reshard::Reading<'static>, reshard::CopyService<'static>,
+    runtime::replay::TaskArgs<'static>, reshard::Reading<'static>, reshard::CopyService,
     reshard::PipelineExecutor<'static>, reshard::Target<'static, 'static>,
     transport::Arrival, device::Pool<u8>, device::Spares, device::LaneCore<u8>, device::OpenLanes<u8>,
     backend::driver::ProgramCache<u8, u8>, backend::driver::CompiledProgram<u8>, kernels::Overlap,

@@ -41,7 +41,7 @@ impl dyn Fixture + '_ {
     }
 
     /// A service on a new group.
-    fn service<'a>(&self, slots: (usize, usize), options: ServiceOptions) -> CopyService<'a> {
+    fn service(&self, slots: (usize, usize), options: ServiceOptions) -> CopyService {
         CopyService::new(self.group(slots), options)
     }
 

@@ -26,7 +26,7 @@ fn options() -> ServiceOptions {
 
 /// One refit into a fresh destination.
 fn refit_once(
-    service: &mut CopyService<'_>,
+    service: &mut CopyService,
     from: &Layout,
     to: &Layout,
 ) -> Result<Moved, ServiceError> {
@@ -60,18 +60,27 @@ pub fn single_transfers(pe: &dyn Fixture) {
         let mine = pe.rank();
         {
             let mut service = pe.service(slots, options);
-            for (transfer, bytes) in transfers.iter().zip(&outgoing).filter(|(t, _)| t.0 == mine) {
-                service.submit_send(transfer.1, transfer.2, bytes).unwrap();
-            }
-            for (transfer, bytes) in transfers.iter().zip(&mut incoming) {
-                if transfer.1 == mine {
-                    service.submit_recv(transfer.0, transfer.2, bytes).unwrap();
+            // By ids, then by order, again and again.
+            for round in 0..4 {
+                let id = |tag: u64| (round % 2 == 0).then_some(tag);
+                incoming.iter_mut().for_each(|bytes| bytes.fill(0xee));
+                let mut requests = service.requests();
+                let sends = transfers.iter().zip(&outgoing).filter(|(each, _)| each.0 == mine);
+                for (transfer, bytes) in sends {
+                    requests.submit_send(transfer.1, id(transfer.2), bytes).unwrap();
+                }
+                for (transfer, bytes) in transfers.iter().zip(&mut incoming) {
+                    if transfer.1 == mine {
+                        requests.submit_recv(transfer.0, id(transfer.2), bytes).unwrap();
+                    }
+                }
+                requests.run().unwrap();
+                for (transfer, bytes) in transfers.iter().zip(&incoming) {
+                    let expected =
+                        if transfer.1 == mine { content(transfer) } else { vec![0xee; transfer.3] };
+                    assert!(*bytes == expected, "{transfer:?}");
                 }
             }
-            service.run().unwrap();
-        }
-        for (transfer, bytes) in transfers.iter().zip(&incoming).filter(|(t, _)| t.1 == mine) {
-            assert!(*bytes == content(transfer), "{transfer:?}");
         }
     }
 }
@@ -90,13 +99,14 @@ pub fn mismatched(pe: &dyn Fixture) {
         let mut target = vec![0xee; receive.unwrap_or(0)];
         let result = {
             let mut service = pe.service(SMALL, options());
+            let mut requests = service.requests();
             if pe.rank() == 0 && send.is_some() {
-                service.submit_send(last, 1, &source).unwrap();
+                requests.submit_send(last, Some(1), &source).unwrap();
             }
             if pe.rank() == last && receive.is_some() {
-                service.submit_recv(0, 1, &mut target).unwrap();
+                requests.submit_recv(0, Some(1), &mut target).unwrap();
             }
-            service.run()
+            requests.run()
         };
         assert!(target.iter().all(|&byte| byte == 0xee), "found before anything is written");
         let error = pe.agreed(result);
@@ -107,13 +117,14 @@ pub fn mismatched(pe: &dyn Fixture) {
 pub fn cleared(pe: &dyn Fixture) {
     let mut service = pe.service(SMALL, options());
     let peer = (pe.rank() + 1) % pe.size();
-    service.submit_send(peer, 1, b"never").unwrap();
-    let doubled = service.submit_send(peer, 1, b"again").unwrap_err();
+    let mut requests = service.requests();
+    requests.submit_send(peer, Some(1), b"never").unwrap();
+    let doubled = requests.submit_send(peer, Some(1), b"again").unwrap_err();
     assert!(doubled.to_string().contains("submitted already"), "{doubled}");
-    let nobody = service.submit_send(pe.size(), 1, b"nobody").unwrap_err();
+    let nobody = requests.submit_send(pe.size(), Some(1), b"nobody").unwrap_err();
     assert!(nobody.to_string().contains("no such PE"), "{nobody}");
-    service.clear();
-    service.run().unwrap();
+    drop(requests);
+    service.requests().run().unwrap();
 }
 
 /// Another plan, an exchange against a refit, checksums on one PE only: noticed by all.
@@ -128,7 +139,7 @@ pub fn other_plans(pe: &dyn Fixture) {
     assert!(error.contains("has plan"), "{error}");
     let mut service = pe.service(SMALL, options());
     let result = match last {
-        true => service.run().map(|()| Moved::default()),
+        true => service.requests().run().map(|()| Moved::default()),
         false => refit_once(&mut service, &from, &to),
     };
     assert!(pe.agreed(result).contains("has plan"));
@@ -201,7 +212,7 @@ pub fn failed_stays_failed(pe: &dyn Fixture) {
     let (from, to) = (tp(pe.size()), tp(1));
     let first = refit_once(&mut service, &from, &to).unwrap_err();
     assert_eq!(first, ServiceError::Failed(Failure::Cancelled { rank: 0 }));
-    assert_eq!(service.run().unwrap_err(), first);
+    assert_eq!(service.requests().run().unwrap_err(), first);
     assert_eq!(refit_once(&mut service, &from, &to).unwrap_err(), first);
 }
 

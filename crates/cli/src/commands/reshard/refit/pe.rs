@@ -95,13 +95,14 @@ impl Setup {
         let (rank, said) = (service.rank(), |error: ServiceError| error.to_string());
         let mut line = self.refit(&mut service).map_err(said)?.to_text().into_bytes();
         line.resize(line_bytes, b' ');
-        service.submit_send(0, rank as u64, &line).map_err(said)?;
+        let mut requests = service.requests();
+        requests.submit_send(0, None, &line).map_err(said)?;
         if rank == 0 {
             for (peer, line) in lines.iter_mut().enumerate() {
-                service.submit_recv(peer, peer as u64, line).map_err(said)?;
+                requests.submit_recv(peer, None, line).map_err(said)?;
             }
         }
-        service.run().map_err(said)?;
+        requests.run().map_err(said)?;
         drop(service);
         if rank > 0 {
             return Ok(None);
@@ -122,7 +123,7 @@ impl Setup {
         }
     }
 
-    fn refit(&self, service: &mut CopyService<'_>) -> Result<PeReport, ServiceError> {
+    fn refit(&self, service: &mut CopyService) -> Result<PeReport, ServiceError> {
         let refit = service.prepare(&self.from, &self.to, &PlanOptions::default())?;
         let destination = service.destination(&refit)?;
         let held = values::shards(&self.from, &self.from, service.rank());
