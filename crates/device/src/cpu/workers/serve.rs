@@ -40,6 +40,7 @@ pub struct Turn<'a> {
     pool: &'a Pool,
     known: &'a Known,
     at: usize,
+    source: &'a dyn Source,
     number: usize,
     left: u32,
     pieces: u64,
@@ -62,7 +63,10 @@ impl Turn<'_> {
     /// makes sure that a thread searches on, if there is more.
     #[inline]
     pub fn starts(&mut self) {
-        if std::mem::take(&mut self.has_searched) && self.known.has_work() {
+        if std::mem::take(&mut self.has_searched)
+            // Not by the entry, which this worker has entered already.
+            && (self.source.has_work() || self.known.others_have_work(self.at))
+        {
             self.pool.work_arrived();
         }
     }
@@ -183,6 +187,7 @@ impl Pool {
                 pool: self,
                 known,
                 at,
+                source: &**source,
                 number,
                 left: SHARE,
                 pieces: 0,
