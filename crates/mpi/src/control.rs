@@ -113,6 +113,6 @@ mod tests {
         }
         assert_eq!(Control::decode(&[]), None);
         assert_eq!(Control::decode(&[4, 1, 2]), None);
-        assert_eq!(Control::decode(&[1, 7, 8, 4, 3, 4, 5, 6]), None);
+        assert_eq!(Control::decode(&[1, 7, 8, 4, 3, 4, 5]), None);
     }
 }

@@ -242,7 +242,7 @@ impl Task {
     }
 
     /// `buffer` is used through `view` in the way of `access`; an `Output` of a buffer that exists
-    /// is taken as [`Access::OutputExisting`].
+    /// is taken as [`Access::OutputExisting`]. Keep the buffer until the task is submitted.
     #[inline]
     pub fn arg(mut self, access: Access, buffer: &Buffer, view: impl Borrow<View>) -> Self {
         let access = if access == Access::Output { Access::OutputExisting } else { access };

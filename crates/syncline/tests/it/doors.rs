@@ -170,9 +170,11 @@ fn kernels_called_by_bodies_refuse_wrong_calls() {
         let inner = kernel(call.0);
         let task = Task::new("outer")
             .body(move |args| inner.call(args).map_err(|error| error.to_string()));
-        let task = call.1.iter().fold(task, |task, &(access, view)| {
-            task.arg(access, &stream.buffer(BYTES).unwrap(), view)
-        });
+        // A task does not keep its buffers until it is submitted.
+        let buffers: Vec<_> = call.1.iter().map(|_| stream.buffer(BYTES).unwrap()).collect();
+        let args = call.1.iter().zip(&buffers);
+        let task =
+            args.fold(task, |task, (&(access, view), buffer)| task.arg(access, buffer, view));
         stream.submit(task).unwrap();
         let error = stream.wait_all().unwrap_err().to_string();
         assert!(error.contains("does not take this on"), "{call:?}: {error}");

@@ -142,7 +142,8 @@ threads! { true true:
     front::Reduce<'static, f32>, front::Commute<'static, f32>, front::Serial, front::Done,
     front::Plan, front::LiveScope<'static, 'static>, front::TaskFuture<'static>,
     front::OnDevices<'static, front::Serial>, front::TaskBuilder<'static, front::Serial, ()>,
-    reshard::RefitActivity, reshard::RefitEvent,
+    reshard::RefitActivity, reshard::RefitEvent, reshard::ShardStrides,
+    reshard::Requests<'static, 'static>,
 }
 // Bodies may be of any thread, but a recording is made by one at a time.
 threads! { true false: front::Recorder<'static> }
