@@ -200,7 +200,7 @@ fn a_terminal_shows_a_bar_and_a_pipe_none() {
     let folder = directory("run-bar");
     let file = folder.join("long.json");
     let file = file.to_str().unwrap();
-    run(&["example", "random", "--set", "tasks=300", "--set", "elements=200000", "-o", file])
+    run(&["example", "random", "--set", "tasks=300", "--set", "elements=50000", "-o", file])
         .success();
     let Some(shown) = in_terminal(&["run", file, "--repeat", "20"]) else { return };
     assert!(shown.contains("of 6000 tasks") && shown.contains("critical path"), "{shown}");
@@ -212,9 +212,9 @@ fn a_terminal_shows_a_bar_and_a_pipe_none() {
 fn a_watched_run_shows_its_workers() {
     let file = directory("run-watch").join("random.json");
     let file = file.to_str().unwrap();
-    run(&["example", "random", "--set", "tasks=300", "--set", "elements=200000", "-o", file])
+    run(&["example", "random", "--set", "tasks=300", "--set", "elements=50000", "-o", file])
         .success();
-    let watched = ["run", file, "--repeat", "20", "--watch"];
+    let watched = ["run", file, "--repeat", "10", "--watch"];
     for mode in ["plan", "stream"] {
         // Without a terminal plain lines, the last of which counts everything.
         let piped =
@@ -222,14 +222,14 @@ fn a_watched_run_shows_its_workers() {
         assert_eq!(piped.status, Some(0), "{piped:?}");
         assert!(piped.stdout.contains("critical path") && !piped.stdout.contains("failures"));
         let last = piped.stderr.lines().last().unwrap();
-        assert!(last.contains("6000 of 6000 tasks, "), "{last}");
+        assert!(last.contains("3000 of 3000 tasks, "), "{last}");
         assert!(last.contains("memory ") && last.contains("failures 0"), "{last}");
         assert!(last.contains("workers busy ") && !piped.stderr.contains('\x1b'), "{last}");
     }
     let quiet = run(&[&watched[..], &["--quiet"]].concat()).success();
     assert!(quiet.contains("critical path"));
     let Some(shown) = in_terminal(&watched) else { return };
-    assert!(shown.contains("6000 of 6000 tasks") && shown.contains("[###"), "{shown}");
+    assert!(shown.contains("3000 of 3000 tasks") && shown.contains("[###"), "{shown}");
     assert!(shown.contains("\x1b[") && shown.contains("% "), "lines are drawn anew: {shown}");
 }
 
