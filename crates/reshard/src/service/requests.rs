@@ -367,7 +367,7 @@ fn layouts(transfers: &[Transfer]) -> Result<(Layout, Layout), syncline_layout::
 }
 
 /// Every member tells all others something, in a ring: in step `k` each sends to the member `k`
-/// places on and receives from the one `k` places back, so that nobody is sent to by two at once.
+/// places on and receives from the one `k` places back, so that no PE receives from two at once.
 struct Ring<'a> {
     transport: &'a dyn Transport,
     members: Vec<usize>,

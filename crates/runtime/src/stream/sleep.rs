@@ -141,7 +141,7 @@ impl Sleep {
         self.work_arrived();
     }
 
-    /// Wakes up to `count` threads, whoever is looking for work.
+    /// Wakes up to `count` threads, even if others search for work.
     #[cold]
     pub(crate) fn wake(&self, count: u32) {
         let seats = self.seats.load(Ordering::SeqCst);
