@@ -1,4 +1,4 @@
-//! Threads that run tasks: workers, to which a stream is a source of work, and waiting threads that help.
+//! Threads that run tasks: workers, to which a stream is a source of work, and threads that wait.
 
 use std::sync::Arc;
 use std::time::Duration;
