@@ -1,8 +1,8 @@
 //! Replay: a plan with its bodies, run again and again: on CPU devices at the cost of calling them
 //! in order, on others at that of submitting what was recorded.
 //!
-//! A [`LoadedPlan`] has a thread for every lane but one; that one runs on the thread that calls.
-//! Between two waits a lane is a bare loop over boxed bodies. What a lane has done is made known
+//! A [`LoadedPlan`] has no threads: its lanes are data, which the workers of its devices run, and
+//! the threads that wait for it. Between two waits a lane is a bare loop over boxed bodies. What a lane has done is made known
 //! only where another waits for it: by one store, and by a wake-up if somebody sleeps. `README.md`
 //! beside this file argues why no wake-up is lost.
 //!
@@ -15,6 +15,7 @@ mod bind;
 mod body;
 mod bound;
 mod bridge;
+mod crew;
 mod device_lane;
 mod device_run;
 mod error;
@@ -27,7 +28,6 @@ mod run;
 mod shared;
 mod steal;
 mod stop;
-mod threads;
 
 pub use balance::Steal;
 pub use bind::Bindings;

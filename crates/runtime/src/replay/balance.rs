@@ -6,7 +6,6 @@ use super::error::LoadError;
 use super::load::LoadedPlan;
 use super::route::routes;
 use super::steal::Board;
-use super::threads::When;
 
 /// Whether lanes that have nothing to do take ready ops of others of their device.
 ///
@@ -75,12 +74,8 @@ impl LoadedPlan {
     fn set_board(&mut self) -> Result<(), LoadError> {
         let deps = self.checked_deps(self.plan.op_deps())?;
         let board = Board::new(&self.plan, &deps, self.last_run);
-        for lane in 0..self.plan.lanes().len() {
-            if lane != self.own_lane && board.is_useful(lane) {
-                self.threads.ensure(lane, When::Always, self.last_run + 1)?;
-            }
-        }
         self.shared.set_board(board);
+        self.give_up_own_lane();
         Ok(())
     }
 

@@ -10,13 +10,14 @@ use syncline_plan::{CostModel, LaneIndex, OpKind};
 use syncline_sync::shim::Ordering;
 
 use super::bind::Claims;
+use super::crew::Waiter;
 use super::device_run::DeviceRun;
 use super::error::{LoadError, RunError};
+use super::lane::Awaits;
 use super::load::LoadedPlan;
-use super::run::{OpTime, take_part};
+use super::run::OpTime;
 use super::shared::{RUNS_MAX, RunMode, Shared};
 use super::stop::Why;
-use super::threads::When;
 
 /// The token that stops the runs of a loaded plan.
 #[derive(Debug)]
@@ -83,8 +84,7 @@ impl BoundPlan<'_> {
     /// way: what it reads and writes is as if it came after them.
     ///
     /// Up to [`BoundPlan::RUNS_MAX`] runs are under way at a time; starting another waits for the
-    /// first of them. The lane that [`BoundPlan::run`] leaves to the calling thread gets a thread
-    /// of its own.
+    /// first of them. Workers run them.
     ///
     /// If a run fails, is cancelled or passes its deadline, the runs before it are not touched.
     /// Those that were started after it end, too, with the same error, unless all their bodies had
@@ -94,7 +94,7 @@ impl BoundPlan<'_> {
     /// batches are queued by the thread that calls, and its runs do not overlap.
     ///
     /// # Errors
-    /// No thread could be had.
+    /// The waits between runs are not safe, where that is checked.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -152,6 +152,7 @@ impl Drop for BoundPlan<'_> {
     fn drop(&mut self) {
         // Before the claims are let go of.
         self.plan.wait_for_all();
+        self.plan.leave_workers();
     }
 }
 
@@ -206,12 +207,16 @@ impl LoadedPlan {
                 asks.then_some(&self.shared),
             )
         };
-        if !self.threads.is_empty() {
-            shared.apart.note(self.own_lane);
-            shared.started.publish(number);
+        shared.apart.note(self.own_lane);
+        shared.started.raise(number);
+        shared.published(false);
+        run_own_lane(shared, self.own_lane, &mut self.has_own_lane, deadline);
+        let has_ended = || shared.has_ended(number);
+        if devices.is_some() && !shared.attend(true, deadline, has_ended) {
+            // Lanes that wait for devices give up at the deadline, too.
+            shared.wake();
         }
-        take_part(shared, shared.board(), self.own_lane, number, &shared.started);
-        shared.wait_for_end(number);
+        shared.attend(true, Deadline::NEVER, has_ended);
         if let Some(run) = devices {
             // SAFETY: all lanes that are threads have come to their ends.
             unsafe { run.end() };
@@ -240,13 +245,36 @@ impl LoadedPlan {
         self.allow_overlap()?;
         let number = self.begin(deadline, false);
         let ticket = RunTicket::new(&self.shared, Some(number));
-        self.shared.started.publish(number);
-        self.shared.own_started.publish(number);
-        if let Some(board) = self.shared.board() {
-            // For lanes that wait in the run before.
-            board.wake();
-        }
+        self.give_up_own_lane();
+        self.shared.started.raise(number);
+        self.shared.published(false);
         Ok(ticket)
+    }
+
+    /// Leaves the caller's lane to whoever comes.
+    pub(super) fn give_up_own_lane(&mut self) {
+        let runs = self.shared.crew_of[self.own_lane].is_some();
+        if runs && std::mem::take(&mut self.has_own_lane) {
+            // SAFETY: it was kept, and has not been given up since.
+            let mut held = unsafe { self.shared.seats[self.own_lane].resume() };
+            let next = held.run + 1;
+            held.set_awaits(Awaits::Run(next));
+            self.shared.give_up(held);
+        }
+    }
+
+    /// Has the workers serve this plan, while memory is bound to it.
+    pub(super) fn join_workers(&mut self) {
+        if self.served.is_empty() {
+            let sources = self.sources.iter();
+            let served = sources.map(|(workers, source)| workers.serve(source.clone()));
+            self.served.extend(served);
+        }
+    }
+
+    /// Waits until no worker is in the middle of a turn at this plan.
+    pub(super) fn leave_workers(&mut self) {
+        self.served.clear();
     }
 
     /// Everything that comes before a run; returns its number.
@@ -309,7 +337,6 @@ impl LoadedPlan {
 
     /// Makes the next runs begin before the ones before have ended, if they do not yet.
     fn allow_overlap(&mut self) -> Result<(), LoadError> {
-        let next = self.last_run + 1;
         if self.overlaps {
             return Ok(());
         }
@@ -317,7 +344,6 @@ impl LoadedPlan {
         if self.shared.board().is_none() {
             self.route_between_runs()?;
         }
-        self.threads.ensure(self.own_lane, When::Away, next)?;
         self.overlaps = true;
         Ok(())
     }
@@ -361,5 +387,32 @@ impl LoadedPlan {
                 costs.observe(info.kernel(), device, bytes, time.end_ns - time.start_ns);
             }
         }
+    }
+}
+
+/// Runs the caller's lane in a run that was begun, as far as it gets. `is_own` says whether the
+/// caller has the lane, before and after.
+fn run_own_lane(shared: &Shared, lane: usize, is_own: &mut bool, deadline: Deadline) {
+    // Where lanes steal, the caller takes any, and leaves it where it finds no more.
+    if shared.lanes[lane].steps.is_empty() || shared.board().is_some() {
+        return;
+    }
+    let seat = &shared.seats[lane];
+    let mut held = match *is_own {
+        // SAFETY: it was kept when the plan was loaded, or below, and not given up since.
+        true => unsafe { seat.resume() },
+        false => match seat.take() {
+            Some(held) => {
+                shared.unattended.fetch_sub(1, Ordering::SeqCst);
+                held
+            }
+            None => return,
+        },
+    };
+    shared.advance(&mut Waiter::new(deadline), lane, &mut held);
+    *is_own = !held.is_inside;
+    match *is_own {
+        true => held.keep(),
+        false => shared.give_up(held),
     }
 }

@@ -1,13 +1,13 @@
 //! Where CPU lanes and lanes of devices wait for each other.
 //!
-//! A device lane signals a timeline of its own, and a CPU lane that waits for it sleeps on that. A
+//! A device lane signals a timeline of its own, and a CPU lane that waits for it watches that. A
 //! CPU lane that a device waits for has a timeline here, which it signals where it is awaited; a
 //! lane that ends early fails it, so that what waits for it on a device never begins. No third
 //! thread stands between the two.
 
 use std::cell::UnsafeCell;
 
-use syncline_device::{Deadline, DeviceError, Point, Timeline};
+use syncline_device::{DeviceError, Point, Timeline};
 
 /// The points by which the lanes of the two kinds know each other.
 ///
@@ -137,27 +137,6 @@ impl Bridge {
         &unsafe { self.meeting() }.points[lane]
     }
 
-    /// Waits until `count` ops of device lane `lane` are done, as a CPU lane.
-    ///
-    /// # Errors
-    /// The device lane failed, or will never get there, or the deadline passed.
-    ///
-    /// # Safety
-    /// During a run.
-    pub unsafe fn wait(
-        &self,
-        lane: usize,
-        count: u32,
-        number: u64,
-        deadline: Deadline,
-    ) -> Result<(), DeviceError> {
-        // SAFETY: the caller's promise.
-        match unsafe { self.point(lane, count, number) } {
-            Some(point) => point.wait(deadline),
-            None => Err(never_submitted()),
-        }
-    }
-
     /// Lets devices know that CPU lane `lane` has come to `value`, counted over all runs.
     ///
     /// # Safety
@@ -182,8 +161,4 @@ impl Bridge {
             let _ = timeline.fail(DeviceError::Cancelled { reason });
         }
     }
-}
-
-fn never_submitted() -> DeviceError {
-    DeviceError::Cancelled { reason: "an earlier batch of the run was refused".into() }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+use syncline_device::cpu::{Served, Workers, WorkersHandle};
 use syncline_device::{
     Backend, Buffer, CancelToken, Deadline, Device, DeviceError, DeviceSpec, RawArg,
 };
@@ -21,13 +22,12 @@ use super::bind::{Bindings, Claims};
 use super::body::{Call, TaskBody, copy_call};
 use super::bound::{BoundPlan, Cancel};
 use super::bridge::Bridge;
+use super::crew::PlanSource;
 use super::device_lane::{DeviceLanes, ends, runs_on_threads};
 use super::error::{BindError, LoadError, RunError};
 use super::route::routes;
 use super::shared::{LaneWork, Shared, Step};
 use super::stop::Names;
-use super::threads::{Threads, When};
-use syncline_sync::barrier;
 
 /// How a plan is loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct LoadOptions {
     /// Whether idle lanes take ops of busy ones.
     pub steal: Steal,
     /// CPU devices whose tasks run on lanes of the device, as those of all other devices do,
-    /// instead of on threads of the plan.
+    /// instead of being called one after the other.
     pub on_device_lanes: Vec<DeviceSpec>,
     /// Whether every op on a lane of a device is a batch of its own: timed runs then measure each,
     /// and all runs are slower.
@@ -100,7 +100,9 @@ impl LoadOptions {
     }
 }
 
-/// A plan with its bodies, its arenas and a thread for each lane: ready to run.
+/// A plan with its bodies and its arenas: ready to run.
+///
+/// It has no threads: its lanes are run by the workers of its devices and by whoever waits for it.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -139,9 +141,14 @@ impl LoadOptions {
 pub struct LoadedPlan {
     pub(super) plan: Arc<ExecutionPlan>,
     pub(super) shared: Arc<Shared>,
-    pub(super) threads: Threads,
+    /// The workers that run lanes, and what they see of the plan.
+    pub(super) sources: Vec<(Arc<Workers>, Arc<PlanSource>)>,
+    /// While memory is bound: that they do.
+    pub(super) served: Vec<Served>,
     /// The lane that the caller's thread runs.
     pub(super) own_lane: usize,
+    /// Whether the caller has it, also between runs.
+    pub(super) has_own_lane: bool,
     pub(super) loaded_at: Instant,
     /// Number of the last run that was begun.
     pub(super) last_run: u64,
@@ -225,12 +232,16 @@ impl LoadedPlan {
             lanes.push(LaneWork::new(steps.into(), route, planned.first, args));
         }
         let busy = lanes.iter().filter(|lane| !lane.steps.is_empty()).count();
-        let mut spin = Spin::lanes(busy);
+        // Lanes without ops of their own run others' where lanes steal.
+        let steals = device_lanes.is_none() && options.steal.applies_to(&plan);
+        let crews = Crews::new(&plan, &given, |lane| {
+            on_threads(lane) && (steals || !lanes[lane].steps.is_empty())
+        })?;
+        let threads = 1 + crews.workers.iter().map(|workers| workers.count()).sum::<usize>();
+        let mut spin = Spin::lanes(busy.min(threads));
         if let Some(checks) = options.spins {
             spin = spin.with_checks(checks);
         }
-        // Lanes without ops of their own run others' where lanes steal.
-        let steals = device_lanes.is_none() && options.steal.applies_to(&plan);
         let compute = plan.lanes().iter().filter(|lane| lane.kind == LaneKind::Compute).count();
         let apart = Apart::new(lanes.len(), if steals { compute.max(busy) } else { busy });
         let counts = lanes.iter().enumerate();
@@ -239,20 +250,26 @@ impl LoadedPlan {
             counts.rev().max_by_key(|(_, lane)| lane.steps.len()).map_or(0, |(at, _)| at);
         let (names, loaded_at) = (Names(Arc::clone(&plan)), Instant::now());
         let bridge = Bridge::new(DeviceLanes::sides(&plan, device_lanes.as_ref()));
-        let shared = Arc::new(Shared::new(lanes.into(), bridge, spin, apart, names, loaded_at));
-        barrier::prepare();
-        let mut threads = Threads::new(&shared);
-        for (lane, work) in shared.lanes.iter().enumerate() {
-            if lane != own_lane && !work.steps.is_empty() {
-                threads.ensure(lane, When::Always, 1)?;
-            }
-        }
+        let handles: Box<[WorkersHandle]> =
+            crews.workers.iter().map(|workers| workers.handle()).collect();
+        let by_lane = (handles, crews.of_lane.into());
+        let shared = Arc::new_cyclic(|own| {
+            let own = std::sync::Weak::clone(own);
+            let lanes = lanes.into();
+            Shared::new(own, lanes, by_lane, own_lane, bridge, spin, apart, names, loaded_at)
+        });
+        let sources = crews.workers.into_iter().enumerate().map(|(crew, workers)| {
+            (workers, Arc::new(PlanSource { shared: Arc::clone(&shared), crew }))
+        });
+        let sources = sources.collect();
         let written = written_buffers(&plan);
         let mut loaded = Self {
             plan,
             shared,
-            threads,
+            sources,
+            served: Vec::new(),
             own_lane,
+            has_own_lane: true,
             loaded_at,
             last_run: 0,
             last_ended: 0,
@@ -321,6 +338,7 @@ impl LoadedPlan {
         }
         self.kept.clear();
         self.kept.extend(bindings.buffers().cloned());
+        self.join_workers();
         Ok(BoundPlan { _claims: claims, plan: self })
     }
 
@@ -388,6 +406,7 @@ impl Drop for LoadedPlan {
     fn drop(&mut self) {
         // A bound plan that was forgotten may have left runs behind.
         self.wait_for_all();
+        self.leave_workers();
     }
 }
 
@@ -397,6 +416,52 @@ impl fmt::Debug for LoadedPlan {
             .field("ops", &self.plan.ops().len())
             .field("lanes", &self.plan.lanes().len())
             .finish_non_exhaustive()
+    }
+}
+
+/// Whose workers run which lanes.
+struct Crews {
+    workers: Vec<Arc<Workers>>,
+    /// By lane; `None` for one that no thread of the host runs.
+    of_lane: Vec<Option<usize>>,
+}
+
+impl Crews {
+    /// The workers of each lane's device, for lanes that are `run` by threads of the host. Devices
+    /// without workers, which wrap others, get some for this plan.
+    fn new(
+        plan: &ExecutionPlan,
+        devices: &[Arc<dyn Device>],
+        run: impl Fn(usize) -> bool,
+    ) -> Result<Self, LoadError> {
+        let mut crews = Self { workers: Vec::new(), of_lane: Vec::new() };
+        let lanes = plan.lanes().len();
+        let mut own = None;
+        for lane in 0..lanes {
+            if !run(lane) {
+                crews.of_lane.push(None);
+                continue;
+            }
+            let device = &devices[plan.lanes()[lane].device.index()];
+            let workers = match (device.workers(), &own) {
+                (Some(workers), _) | (None, Some(workers)) => workers.clone(),
+                (None, None) => {
+                    let count = (lanes - 1).clamp(1, syncline_sync::processors());
+                    let started = Workers::start("plan", count);
+                    let workers = started.map_err(|error| LoadError::NoThread {
+                        lane,
+                        message: error.to_string(),
+                    })?;
+                    own.insert(workers).clone()
+                }
+            };
+            let known = crews.workers.iter().position(|known| Arc::ptr_eq(known, &workers));
+            crews.of_lane.push(Some(known.unwrap_or(crews.workers.len())));
+            if known.is_none() {
+                crews.workers.push(workers);
+            }
+        }
+        Ok(crews)
     }
 }
 

@@ -1,6 +1,6 @@
-//! What the threads of a loaded plan share.
+//! What the threads that run a loaded plan share.
 //!
-//! The only file of replay with `unsafe` besides the calls that open arguments. The rule it rests
+//! The only file of replay with `unsafe` besides `lane.rs` and the calls that open arguments. The rule it rests
 //! on: the tables below are written only by the owner of the [`LoadedPlan`](super::LoadedPlan),
 //! through `&mut`, while no run is under way; lanes read them only during a run. How a run is to be
 //! done is written before it begins and stays until it has ended. A run begins and ends with an
@@ -9,21 +9,22 @@
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::ThreadId;
 use std::time::Instant;
 
-use syncline_device::{Deadline, RawArg};
+use syncline_device::cpu::WorkersHandle;
+use syncline_device::{Deadline, RawArg, Wake};
 use syncline_plan::OpIndex;
 
-use syncline_sync::Spin;
-use syncline_sync::shim::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use syncline_sync::shim::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use syncline_sync::{CachePadded, EventCount, Spin};
 
 use super::apart::Apart;
 use super::body::{Call, Outcome, TaskArgs};
 use super::bridge::Bridge;
 use super::error::RunError;
-use super::lane::Progress;
+use super::lane::{Progress, Seat};
 use super::run::OpTime;
 use super::steal::Board;
 use super::stop::{Names, Stop};
@@ -227,16 +228,26 @@ struct RunSlot {
 /// Everything that the lanes of one loaded plan share.
 #[derive(Debug)]
 pub struct Shared {
+    own: Weak<Self>,
     pub lanes: Box<[LaneWork]>,
     pub progress: Box<[Progress]>,
+    pub seats: Box<[Seat]>,
+    /// By lane, who runs it beside threads that wait for the plan: number of a device's workers, or
+    /// `None` for a lane that has nothing to do here.
+    pub crew_of: Box<[Option<usize>]>,
+    pub crews: Box<[WorkersHandle]>,
+    /// Lanes that have something to do and that nobody has, and threads that are parked.
+    pub unattended: CachePadded<AtomicU32>,
+    /// Threads that wait for the plan and are parked at `news`.
+    pub waiters: CachePadded<AtomicU32>,
+    /// Those among them that run lanes meanwhile.
+    pub helpers: CachePadded<AtomicU32>,
+    pub news: EventCount,
     pub spin: Spin,
     pub apart: Apart,
     /// Raised to the number of a run when it begins.
     pub started: Progress,
-    /// As `started`, but only of runs in which the caller leaves its own lane to a thread.
-    pub own_started: Progress,
     pub stop: Stop,
-    pub is_closing: AtomicBool,
     pub names: Names,
     /// Between lanes that are threads and lanes of devices.
     pub bridge: Bridge,
@@ -251,8 +262,12 @@ pub struct Shared {
 unsafe impl Sync for Shared {}
 
 impl Shared {
+    #[allow(clippy::too_many_arguments)]
     pub fn new(
+        own: Weak<Self>,
         lanes: Box<[LaneWork]>,
+        (crews, crew_of): (Box<[WorkersHandle]>, Box<[Option<usize>]>),
+        own_lane: usize,
         bridge: Bridge,
         spin: Spin,
         apart: Apart,
@@ -261,17 +276,26 @@ impl Shared {
     ) -> Self {
         let (deadline, binder) = (Deadline::NEVER, std::thread::current().id());
         let mode = RunMode { number: 0, deadline, is_timed: false, binder, began: now };
+        let unattended = (crew_of.iter().enumerate())
+            .filter(|(lane, crew)| crew.is_some() && *lane != own_lane)
+            .count();
         let slot = || RunSlot { mode: UnsafeCell::new(mode), skipped: AtomicU64::new(0) };
         let planned = lanes.iter().enumerate();
         let ran_on = planned.flat_map(|(at, lane)| (0..lane.ops()).map(move |_| at as u16));
         Self {
+            own,
             progress: lanes.iter().map(|_| Progress::default()).collect(),
+            seats: (0..lanes.len()).map(|lane| Seat::new(lane == own_lane)).collect(),
+            unattended: CachePadded::new(AtomicU32::new(unattended as u32)),
+            waiters: CachePadded::default(),
+            helpers: CachePadded::default(),
+            news: EventCount::new(),
+            crew_of,
+            crews,
             spin,
             apart,
             started: Progress::default(),
-            own_started: Progress::default(),
             stop: Stop::new(),
-            is_closing: AtomicBool::new(false),
             names,
             bridge,
             board: OnceLock::new(),
@@ -279,6 +303,11 @@ impl Shared {
             slots: std::array::from_fn(|_| slot()),
             lanes,
         }
+    }
+
+    /// What wakes the lanes that wait for a device.
+    pub fn waker(&self) -> Option<Arc<dyn Wake>> {
+        self.own.upgrade().map(|own| own as Arc<dyn Wake>)
     }
 
     /// The board, if idle lanes take others' ops.
@@ -342,15 +371,11 @@ impl Shared {
         self.wait_for_end_until(number, Deadline::NEVER);
     }
 
-    /// As [`Shared::wait_for_end`], until the deadline at most. Returns `false` if it passed first.
+    /// As [`Shared::wait_for_end`], until the deadline at most. Returns
+    /// `false` if it passed first.
     #[inline]
     pub fn wait_for_end_until(&self, number: u64, deadline: Deadline) -> bool {
-        match self.board() {
-            Some(board) => board.wait_for_end(number, self.spin, deadline),
-            None => self.progress.iter().zip(&self.lanes).all(|(progress, lane)| {
-                progress.wait_until(number * lane.steps.len() as u64, self.spin, deadline)
-            }),
-        }
+        self.has_ended(number) || self.attend(false, deadline, || self.has_ended(number))
     }
 
     /// What run `number`, which has ended, came to.

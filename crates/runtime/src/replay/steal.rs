@@ -10,16 +10,14 @@
 
 use std::ops::Range;
 
-use syncline_device::Deadline;
 use syncline_plan::{ExecutionPlan, OpDeps, OpIndex};
 use syncline_sync::CachePadded;
 
-use syncline_sync::shim::{AtomicU64, Ordering};
-use syncline_sync::{EventCount, Spin};
-
-use super::lane::{CLOSING, Progress};
+use super::crew::Attendant;
+use super::lane::Progress;
 use super::run::{call_alone, fail};
 use super::shared::{RUNS_MAX, Shared};
+use syncline_sync::shim::{AtomicU64, Ordering};
 
 /// How many ops of a lane that nobody has claimed are looked at, from the first on.
 const WINDOW: usize = 64;
@@ -37,8 +35,6 @@ pub struct Board {
     done: [CachePadded<AtomicU64>; RUNS_MAX as usize],
     /// The last run of which all ops are done.
     ended: Progress,
-    /// Moves when an op is done.
-    changed: EventCount,
 }
 
 /// What an op must come after.
@@ -107,7 +103,6 @@ impl Board {
             lanes: lanes.collect(),
             done: std::array::from_fn(|_| CachePadded::new(AtomicU64::new(0))),
             ended: Progress::starting_at(last),
-            changed: EventCount::new(),
         }
     }
 
@@ -119,18 +114,8 @@ impl Board {
         })
     }
 
-    /// Whether `lane` may find something to do.
-    pub fn is_useful(&self, lane: usize) -> bool {
-        self.lanes[lane].pool.clone().any(|other| !self.lanes[other].ops.is_empty())
-    }
-
     pub fn has_ended(&self, run: u64) -> bool {
         self.ended.get() >= run || self.words.is_empty()
-    }
-
-    /// Returns `false` if the deadline passed first.
-    pub fn wait_for_end(&self, run: u64, spin: Spin, deadline: Deadline) -> bool {
-        self.words.is_empty() || self.ended.wait_until(run, spin, deadline)
     }
 
     /// The last run that has ended.
@@ -144,54 +129,57 @@ impl Board {
         self.done[(run % RUNS_MAX) as usize].store(0, Ordering::Relaxed);
     }
 
-    /// To be called after a run has begun.
-    pub fn wake(&self) {
-        self.changed.notify();
-    }
-
-    /// Runs ops, of `lane` first, until all of run `run` are done; also ops of later runs that have
-    /// started.
-    pub fn work(&self, shared: &Shared, lane: usize, run: u64, started: &Progress) {
-        self.work_with(lane, run, started, shared.spin, |claim| self.run(shared, lane, claim));
-    }
-
-    fn work_with(
-        &self,
-        lane: usize,
-        run: u64,
-        started: &Progress,
-        spin: Spin,
-        mut body: impl FnMut(Claim),
-    ) {
-        while !self.has_ended(run) {
-            let mut found = self.claim(lane, run, last_begun(run, started));
-            if found.is_none() {
-                self.changed.wait_until(spin, None, || {
-                    found = self.claim(lane, run, last_begun(run, started));
-                    found.is_some() || self.has_ended(run)
-                });
+    /// Runs ops, of `lane` first, until none is ready or the thread must leave. Returns `false` if
+    /// it must.
+    pub fn work<A: Attendant>(&self, shared: &Shared, lane: usize, attendant: &mut A) -> bool {
+        let claim = || self.claim(lane, self.last_ended() + 1, shared.started.get());
+        loop {
+            let mut found = claim();
+            if found.is_none() && A::LINGERS {
+                shared.is_soon(attendant, || self.could_claim(lane, shared.started.get()));
+                found = claim();
             }
-            if let Some(claim) = found {
-                body(claim);
-                self.finish(claim);
+            let Some(claim) = found else { return !attendant.is_awaited() };
+            self.run(shared, lane, claim);
+            let ends_run = self.finish(claim);
+            shared.published(ends_run);
+            if !attendant.goes_on() {
+                return false;
             }
         }
+    }
+
+    /// Returns `true` if a thread that takes `lane` would find an op that is ready, in a run up to
+    /// `last`.
+    pub fn could_claim(&self, lane: usize, last: u64) -> bool {
+        self.find(lane, self.last_ended() + 1, last, |op, run| self.is_ready(op, run)).is_some()
     }
 
     /// A ready op of the runs from `first` to `last`, the earliest run first, the lane's own before
     /// others'.
     fn claim(&self, lane: usize, first: u64, last: u64) -> Option<Claim> {
+        self.find(lane, first, last, |op, run| self.is_ready(op, run) && self.take(op, run))
+    }
+
+    fn find(
+        &self,
+        lane: usize,
+        first: u64,
+        last: u64,
+        takes: impl Fn(usize, u64) -> bool,
+    ) -> Option<Claim> {
         let pool = self.lanes[lane].pool.clone();
         for run in first..=last.min(first + RUNS_MAX - 1) {
             let from_own = (lane..pool.end).chain(pool.start..lane);
-            if let Some(op) = from_own.into_iter().find_map(|lane| self.claim_of(lane, run)) {
+            let found = from_own.into_iter().find_map(|lane| self.find_of(lane, run, &takes));
+            if let Some(op) = found {
                 return Some(Claim { op, run });
             }
         }
         None
     }
 
-    fn claim_of(&self, lane: usize, run: u64) -> Option<usize> {
+    fn find_of(&self, lane: usize, run: u64, takes: impl Fn(usize, u64) -> bool) -> Option<usize> {
         let lane = &self.lanes[lane];
         let count = lane.ops.len() as u64;
         let base = (run - 1) * count;
@@ -207,8 +195,7 @@ impl Board {
                 gapless += u64::from(unclaimed == 0);
                 continue;
             }
-            if word == 2 * run - 2 && self.is_ready(op, run) && self.take(op, run) {
-                gapless += u64::from(unclaimed == 0);
+            if word == 2 * run - 2 && takes(op, run) {
                 found = Some(op);
                 break;
             }
@@ -259,30 +246,18 @@ impl Board {
         }
     }
 
-    /// Says that a claimed op is done, or left out.
-    fn finish(&self, Claim { op, run }: Claim) {
+    /// Says that a claimed op is done, or left out. Returns `true` if it was the last of its run.
+    fn finish(&self, Claim { op, run }: Claim) -> bool {
         // Counted before its word changes: once it does, the op may go on in the next run, and that
         // must not be over before this one. Release and acquire: whoever counts the last one has
         // seen all, and says so for all.
         let before = self.done[(run % RUNS_MAX) as usize].fetch_add(1, Ordering::AcqRel);
-        if before + 1 == self.words.len() as u64 {
-            self.ended.publish_max(run);
+        let is_last = before + 1 == self.words.len() as u64;
+        if is_last {
+            self.ended.raise_max(run);
         }
-        // P1 of the protocol.
         self.words[op].store(2 * run, Ordering::Release);
-        self.changed.notify();
-    }
-}
-
-/// The last run that has begun, as seen by a thread that takes part in `run`.
-///
-/// A plan that is dropped tells its threads by [`CLOSING`], which is no run: a thread that has not
-/// yet seen `run` end must not take it for permission to go on with runs that never begin, on
-/// memory that is no longer bound.
-fn last_begun(run: u64, started: &Progress) -> u64 {
-    match started.get() {
-        CLOSING => run,
-        last => last,
+        is_last
     }
 }
 

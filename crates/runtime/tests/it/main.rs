@@ -6,6 +6,7 @@
 //! - `stream`: the stream runtime; its own map is at the top of `stream/mod.rs`
 //! - `topology`: devices whose copies do not do what they claim, in transfers and plans
 //! - `transfer`: copies between devices, direct and staged, against a loop over elements
+//! - `workers`: plans and streams on the workers of one device
 
 mod buffers;
 mod executor;
@@ -13,6 +14,7 @@ mod replay;
 mod stream;
 mod topology;
 mod transfer;
+mod workers;
 
 use std::time::Duration;
 

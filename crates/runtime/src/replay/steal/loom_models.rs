@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use loom::cell::UnsafeCell;
 use loom::thread;
+use syncline_sync::{EventCount, Spin};
 
 use super::*;
 
@@ -62,19 +63,36 @@ fn one_op() -> Board {
     Board::of(vec![(0..1, 0..2), (1..1, 0..2)], vec![vec![]], 0)
 }
 
+/// Runs ops until run `run` has ended, as `Board::work` does, and parks where it finds none.
+fn work((board, memory, changed): &(Board, Memory, EventCount), lane: usize, run: u64, last: u64) {
+    while !board.has_ended(run) {
+        let mut found = board.claim(lane, run, last);
+        if found.is_none() {
+            changed.wait_until(Spin::NONE, None, || {
+                found = board.claim(lane, run, last);
+                found.is_some() || board.has_ended(run)
+            });
+        }
+        if let Some(claim) = found {
+            memory.run(claim);
+            board.finish(claim);
+            changed.notify();
+        }
+    }
+}
+
 fn explore_runs(board: fn() -> Board, runs: u64, preemptions: usize) {
     explore(preemptions, move || {
-        let shared = Arc::new((board(), Memory::new(), Progress::starting_at(runs)));
+        let shared = Arc::new((board(), Memory::new(), EventCount::new()));
         let other = Arc::clone(&shared);
         let thread = thread::spawn(move || {
-            let (board, memory, started) = &*other;
             for run in 1..=runs {
-                board.work_with(1, run, started, Spin::NONE, |claim| memory.run(claim));
+                work(&other, 1, run, runs);
             }
         });
-        let (board, memory, started) = &*shared;
+        let (board, memory, _) = &*shared;
         for run in 1..=runs {
-            board.work_with(0, run, started, Spin::NONE, |claim| memory.run(claim));
+            work(&shared, 0, run, runs);
             assert!(board.has_ended(run));
         }
         thread.join().unwrap();
