@@ -262,7 +262,7 @@ fn models_of_any_names_and_shapes_are_written_or_refused() {
         r#"{"num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 2}"#,
         r#"{"n_head": 16777216, "model_type": "gpt2"}"#,
     ];
-    let mut written = 0;
+    let (mut tried, mut written) = (0, 0);
     for_seeds("models_of_any_names_and_shapes_are_written_or_refused", 300, |rng| {
         let mut tensors = std::collections::BTreeMap::new();
         for _ in 0..1 + rng.below(8) {
@@ -288,6 +288,7 @@ fn models_of_any_names_and_shapes_are_written_or_refused() {
             fs::remove_dir_all(folder.join("out")).unwrap();
             written += 1;
         }
+        tried += 1;
     });
-    assert!(written > 30, "{written}");
+    assert!(tried < 50 || 10 * written > tried, "{written} of {tried}");
 }
